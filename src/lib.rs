@@ -1,0 +1,1 @@
+//! quorlock: a lock on a quorum of independent Redis masters.
