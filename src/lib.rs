@@ -1,1 +1,30 @@
-//! quorlock: a lock on a quorum of independent Redis masters.
+#![doc = include_str!("../README.md")]
+
+mod builder;
+mod claim;
+mod error;
+mod hold;
+mod lease;
+pub mod node;
+mod options;
+mod protocol;
+mod redis;
+mod redlock;
+mod round;
+mod wait;
+mod watchdog;
+
+pub use builder::RedlockBuilder;
+pub use error::{
+    AcquireError, ConnectError, ExtendError, LossReason, Lost, NodeVote, ReleaseOutcome, RunError, Votes,
+};
+/// The client library, for [`NodeConfig::from_fred`].
+pub use fred;
+pub use lease::{Lease, LeaseHandle};
+pub use options::{
+    Backoff, Drift, MAX_NODES, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, MAX_TTL, MIN_TTL, OptionError,
+};
+pub use redis::NodeConfig;
+#[cfg(feature = "tls")]
+pub use redis::{TlsError, TlsOptions};
+pub use redlock::{LockRequest, NodeStatus, Redlock};

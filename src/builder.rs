@@ -1,0 +1,277 @@
+//! Making a manager: nodes, defaults, and the wait for a quorum.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::claim::Janitor;
+use crate::error::{ConnectError, NodeVote, Votes};
+use crate::node::{Fault, Node, NodeState};
+use crate::options::{self, Backoff, Drift, LockOptions, MAX_NODES, OptionError, Wait};
+use crate::protocol::quorum::quorum;
+use crate::redis::{NodeConfig, RedisNode};
+use crate::redlock::Redlock;
+
+/// Once a quorum is up, the others get this long to be found misconfigured.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// Everything that can be set about a [`Redlock`]. The defaults are the safe ones.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), quorlock::ConnectError> {
+/// use quorlock::Redlock;
+/// use std::time::Duration;
+///
+/// let redlock = Redlock::builder()
+///     .urls(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+///     .ttl(Duration::from_secs(10))
+///     .connect()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is connected before connect"]
+pub struct RedlockBuilder {
+    nodes: Vec<Result<NodeConfig, OptionError>>,
+    prefix: String,
+    connect_timeout: Duration,
+    defaults: LockOptions,
+}
+
+impl RedlockBuilder {
+    pub(crate) fn new() -> Self {
+        RedlockBuilder {
+            nodes: Vec::new(),
+            prefix: "quorlock:".to_owned(),
+            connect_timeout: Duration::from_secs(5),
+            defaults: LockOptions::default(),
+        }
+    }
+
+    /// Adds a node by its URL; see [`NodeConfig`] for what it may look like.
+    pub fn url(mut self, url: impl AsRef<str>) -> Self {
+        self.nodes.push(NodeConfig::from_url(url.as_ref()));
+        self
+    }
+
+    /// Adds nodes by their URLs.
+    pub fn urls<U: AsRef<str>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.nodes
+            .extend(urls.into_iter().map(|url| NodeConfig::from_url(url.as_ref())));
+        self
+    }
+
+    /// Adds a node.
+    pub fn node(mut self, node: NodeConfig) -> Self {
+        self.nodes.push(Ok(node));
+        self
+    }
+
+    /// In front of every resource's name on the nodes. Default `quorlock:`; at most
+    /// [`MAX_PREFIX_BYTES`](crate::MAX_PREFIX_BYTES) bytes.
+    ///
+    /// With an empty prefix, locks are shared with other Redlock clients that use the resource's name as the key: the
+    /// value is a plain string there as here, released by compare-and-delete.
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long [`connect`](Self::connect) waits for a quorum of nodes, and each try of a single node may take. Default 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Default of [`LockRequest::ttl`](crate::LockRequest::ttl): 30 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.defaults.ttl = ttl;
+        self
+    }
+
+    /// Default of [`LockRequest::node_budget`](crate::LockRequest::node_budget): a tenth of the TTL.
+    pub fn node_budget(mut self, budget: Duration) -> Self {
+        self.defaults.node_budget = Some(budget);
+        self
+    }
+
+    /// How far clocks may drift apart. Default 1 % of the TTL and 2 ms.
+    pub fn drift(mut self, drift: Drift) -> Self {
+        self.defaults.drift = drift;
+        self
+    }
+
+    /// Default of [`LockRequest::within`](crate::LockRequest::within): 10 s.
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.defaults.wait = Wait::Within(limit);
+        self
+    }
+
+    /// Delays between attempts. Default 10 ms to 500 ms.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.defaults.backoff = backoff;
+        self
+    }
+
+    /// Default of [`LockRequest::watchdog`](crate::LockRequest::watchdog): on.
+    pub fn watchdog(mut self, on: bool) -> Self {
+        self.defaults.watchdog = on;
+        self
+    }
+
+    /// Default of [`LockRequest::max_hold`](crate::LockRequest::max_hold): none.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.defaults.max_hold = Some(most);
+        self
+    }
+
+    /// Default of [`LockRequest::fencing`](crate::LockRequest::fencing): on.
+    pub fn fencing(mut self, on: bool) -> Self {
+        self.defaults.fencing = on;
+        self
+    }
+
+    /// Connects to all nodes and returns when a quorum is up and every node has been heard of, or a quarter of a second
+    /// later. Nodes that are down join by themselves when they come up.
+    ///
+    /// # Errors
+    /// * [`ConnectError::Options`]: a setting or URL makes no sense.
+    /// * [`ConnectError::Misconfigured`]: a node is a replica, a member of a cluster, or the same server as another.
+    /// * [`ConnectError::NoQuorum`]: too few nodes came up in time, each with its reason.
+    /// * [`ConnectError::NoRuntime`]: not within a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections.
+    pub async fn connect(self) -> Result<Redlock, ConnectError> {
+        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        let timeout = self.connect_timeout;
+        if timeout.is_zero() {
+            return Err(OptionError::ConnectTimeout.into());
+        }
+        self.defaults.terms()?;
+        options::check_prefix(&self.prefix)?;
+        let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
+        check_count(configs.len())?;
+        for (number, config) in configs.iter().enumerate() {
+            if configs[..number]
+                .iter()
+                .any(|earlier| earlier.name() == config.name())
+            {
+                return Err(OptionError::DuplicateNode {
+                    name: config.name().clone(),
+                }
+                .into());
+            }
+        }
+        let nodes = RedisNode::set(configs, timeout, &runtime);
+        quorum_is_up(&nodes, timeout).await?;
+        let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
+        Ok(Redlock::from_parts(
+            nodes,
+            self.prefix,
+            self.defaults,
+            Janitor::new(runtime),
+        ))
+    }
+
+    /// Uses nodes of your own making, for instance simulated ones, in place of those added before.
+    ///
+    /// # Errors
+    /// [`ConnectError::Options`], [`ConnectError::NoRuntime`].
+    pub fn custom_nodes(self, nodes: Vec<Arc<dyn Node>>) -> Result<Redlock, ConnectError> {
+        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        self.defaults.terms()?;
+        options::check_prefix(&self.prefix)?;
+        check_count(nodes.len())?;
+        Ok(Redlock::from_parts(
+            nodes.into(),
+            self.prefix,
+            self.defaults,
+            Janitor::new(runtime),
+        ))
+    }
+}
+
+impl fmt::Debug for RedlockBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedlockBuilder")
+            .field("nodes", &self.nodes)
+            .field("prefix", &self.prefix)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("defaults", &self.defaults)
+            .finish()
+    }
+}
+
+fn check_count(nodes: usize) -> Result<(), OptionError> {
+    match nodes {
+        0 => Err(OptionError::NoNodes),
+        1..=MAX_NODES => Ok(()),
+        _ => Err(OptionError::TooManyNodes { nodes }),
+    }
+}
+
+/// Waits until a quorum of nodes is up and none is known to be misconfigured.
+async fn quorum_is_up(nodes: &[Arc<RedisNode>], timeout: Duration) -> Result<(), ConnectError> {
+    let started = Instant::now();
+    let mut end = started + timeout;
+    let mut quorum_seen = false;
+    let mut watches: Vec<watch::Receiver<NodeState>> = nodes.iter().map(|node| node.watch()).collect();
+    loop {
+        let states: Vec<NodeState> = watches
+            .iter_mut()
+            .map(|watch| watch.borrow_and_update().clone())
+            .collect();
+        let up = states
+            .iter()
+            .filter(|state| matches!(state, NodeState::Up { .. }))
+            .count();
+        let all_heard = !states.iter().any(|state| matches!(state, NodeState::Connecting));
+        let quorum_up = up >= quorum(nodes.len());
+        if quorum_up && !quorum_seen {
+            quorum_seen = true;
+            end = end.min(Instant::now() + GRACE);
+        }
+        let over = Instant::now() >= end;
+        if all_heard || over {
+            if states
+                .iter()
+                .any(|state| matches!(state, NodeState::Down(Fault::Unfit(_))))
+            {
+                return Err(ConnectError::Misconfigured(votes(nodes, &states)));
+            }
+            if quorum_up {
+                return Ok(());
+            }
+            if over {
+                return Err(ConnectError::NoQuorum {
+                    waited: started.elapsed(),
+                    votes: votes(nodes, &states),
+                });
+            }
+        }
+        let mut changes: FuturesUnordered<_> = watches.iter_mut().map(|watch| watch.changed()).collect();
+        tokio::select! {
+            _ = changes.next() => {}
+            () = sleep_until(end) => {}
+        }
+    }
+}
+
+fn votes(nodes: &[Arc<RedisNode>], states: &[NodeState]) -> Votes {
+    let vote = |(node, state): (&Arc<RedisNode>, &NodeState)| NodeVote {
+        node: node.name().into(),
+        answer: match state {
+            NodeState::Down(fault) => Some(Err(fault.clone())),
+            NodeState::Connecting => Some(Err(Fault::Disconnected {
+                reason: "still connecting".into(),
+            })),
+            NodeState::Up { .. } => None,
+        },
+    };
+    Votes::new(nodes.iter().zip(states).map(vote).collect())
+}

@@ -1,0 +1,235 @@
+//! The state of one lease: its deadline, and how it ends.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::claim::Claim;
+use crate::error::{ExtendError, LossReason, Lost, Votes};
+use crate::options::Terms;
+use crate::protocol::quorum::Standing;
+use crate::round::Round;
+
+/// One lease, shared by its owner, its handles and its watchdog.
+pub(crate) struct Hold {
+    pub(crate) resource: Arc<str>,
+    pub(crate) terms: Terms,
+    /// What the nodes said when it was acquired.
+    pub(crate) votes: Votes,
+    /// A5: `t0`.
+    pub(crate) started: Instant,
+    /// What stands on the nodes. Gone once the lease is over: whoever takes it out ends the lease, and no extension
+    /// can be sent after that (E2).
+    claim: Mutex<Option<Claim>>,
+    state: watch::Sender<State>,
+}
+
+/// What can change about a lease.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    pub(crate) deadline: Instant,
+    last_failure: Option<Votes>,
+}
+
+/// A lease starts as held and ends once.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    Held,
+    Lost(Lost),
+    /// Released or dropped by its owner. Not a loss: `lost()` stays silent.
+    Released,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        resource: Arc<str>,
+        terms: Terms,
+        votes: Votes,
+        started: Instant,
+        claim: Claim,
+    ) -> Self {
+        let deadline = capped(&terms, started, started + terms.believable);
+        Hold {
+            resource,
+            terms,
+            votes,
+            started,
+            claim: Mutex::new(Some(claim)),
+            state: watch::Sender::new(State {
+                phase: Phase::Held,
+                deadline,
+                last_failure: None,
+            }),
+        }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.state.borrow().deadline
+    }
+
+    /// Held, and not past the deadline.
+    pub(crate) fn is_held(&self) -> bool {
+        let state = self.state.borrow();
+        matches!(state.phase, Phase::Held) && Instant::now() < state.deadline
+    }
+
+    /// Whether no extension can move the deadline any more.
+    pub(crate) fn is_capped(&self) -> bool {
+        self.cap().is_some_and(|cap| self.deadline() >= cap)
+    }
+
+    fn cap(&self) -> Option<Instant> {
+        self.terms
+            .max_hold
+            .and_then(|most| self.started.checked_add(most))
+    }
+
+    /// E1. Returns when it was sent.
+    ///
+    /// Cancel safe: an extension that was sent may take effect on the nodes, but the deadline stays where it was.
+    pub(crate) async fn extend(&self) -> Result<Instant, ExtendError> {
+        let mut round = self.send_extension()?;
+        round.settle(|tally| tally.standing() != Standing::Pending).await;
+        match round.tally().standing() {
+            Standing::Confirmed => self.renew(round.started).map(|()| round.started),
+            // E3: at once.
+            Standing::Refused => Err(self.end_as(LossReason::Gone(round.votes()))),
+            Standing::Unclear | Standing::Pending => {
+                let votes = round.votes();
+                self.state.send_if_modified(|state| {
+                    state.last_failure = Some(votes.clone());
+                    false
+                });
+                Err(ExtendError::NoQuorum { votes })
+            }
+        }
+    }
+
+    fn send_extension(&self) -> Result<Round, ExtendError> {
+        self.expire_if_due();
+        // E2: held while sending, so that the deletion of a release is always behind it in every lane.
+        let mut claim = self.claim();
+        let claim = claim.as_mut().ok_or_else(|| self.how_it_ended())?;
+        let left = self.deadline().saturating_duration_since(Instant::now());
+        Ok(claim.extend(self.terms.ttl, self.terms.node_budget.min(left)))
+    }
+
+    /// An extension sent at `sent` was confirmed.
+    fn renew(&self, sent: Instant) -> Result<(), ExtendError> {
+        // A confirmation that comes after the deadline does not bring back a lease that was announced as lost.
+        self.expire_if_due();
+        let renewed = self.state.send_if_modified(|state| {
+            let held = matches!(state.phase, Phase::Held);
+            if held {
+                let deadline = capped(&self.terms, self.started, sent + self.terms.believable);
+                state.deadline = state.deadline.max(deadline);
+                state.last_failure = None;
+            }
+            held
+        });
+        if renewed { Ok(()) } else { Err(self.how_it_ended()) }
+    }
+
+    /// E3: lost if the deadline has passed.
+    pub(crate) fn expire_if_due(&self) {
+        let reason = {
+            let state = self.state.borrow();
+            if !matches!(state.phase, Phase::Held) || Instant::now() < state.deadline {
+                return;
+            }
+            match self.cap() {
+                Some(cap) if state.deadline >= cap => LossReason::MaxHold,
+                _ => LossReason::Expired {
+                    last_failure: state.last_failure.clone(),
+                },
+            }
+        };
+        self.end_as(reason);
+    }
+
+    /// Ends it as lost, unless it has ended already; returns how it did end.
+    fn end_as(&self, reason: LossReason) -> ExtendError {
+        // A6: what is left on the nodes is deleted as soon as this is out of the lock.
+        let claim = self.claim().take();
+        self.state.send_if_modified(|state| {
+            let held = matches!(state.phase, Phase::Held);
+            if held {
+                let lost = Lost {
+                    resource: self.resource.clone(),
+                    reason: reason.clone(),
+                };
+                tracing::warn!(resource = &*self.resource, reason = %lost.reason, "lease lost");
+                state.phase = Phase::Lost(lost);
+            }
+            held
+        });
+        drop(claim);
+        self.how_it_ended()
+    }
+
+    /// Ends it as released, unless it has been lost. Returns what is to be released, if anything.
+    pub(crate) fn end(&self) -> Option<Claim> {
+        self.expire_if_due();
+        let claim = self.claim().take();
+        self.state.send_if_modified(|state| {
+            let held = matches!(state.phase, Phase::Held);
+            if held {
+                state.phase = Phase::Released;
+            }
+            held
+        });
+        claim
+    }
+
+    fn how_it_ended(&self) -> ExtendError {
+        match &self.state.borrow().phase {
+            Phase::Lost(lost) => ExtendError::Lost(lost.clone()),
+            Phase::Held | Phase::Released => ExtendError::Released,
+        }
+    }
+
+    /// Waits until the lease is lost, or has no more than `lead` left. For ever if it is released first.
+    pub(crate) async fn lost_or_within(&self, lead: Duration) -> Lost {
+        let mut changes = self.subscribe();
+        loop {
+            let state = changes.borrow_and_update().clone();
+            let due = match state.phase {
+                Phase::Lost(lost) => return lost,
+                Phase::Released => std::future::pending().await,
+                Phase::Held => state.deadline.checked_sub(lead).unwrap_or(self.started),
+            };
+            tokio::select! {
+                biased;
+                _ = changes.changed() => {}
+                // E3: a timer, whatever the nodes do or do not say.
+                () = sleep_until(due) => {
+                    self.expire_if_due();
+                    let state = self.state.borrow().clone();
+                    if matches!(state.phase, Phase::Held) && state.deadline.checked_sub(lead).is_none_or(|due| due <= Instant::now()) {
+                        let reason = LossReason::Expired { last_failure: state.last_failure };
+                        return Lost { resource: self.resource.clone(), reason };
+                    }
+                }
+            }
+        }
+    }
+
+    fn claim(&self) -> MutexGuard<'_, Option<Claim>> {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// E5: no deadline beyond `max_hold`.
+fn capped(terms: &Terms, started: Instant, deadline: Instant) -> Instant {
+    match terms.max_hold.and_then(|most| started.checked_add(most)) {
+        Some(cap) => deadline.min(cap),
+        None => deadline,
+    }
+}

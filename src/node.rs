@@ -1,0 +1,249 @@
+//! The port: what a lock needs of a node, whatever is behind it.
+//!
+//! [`crate::Redlock::connect`] fills it with Redis and Valkey masters. Implement [`Node`] yourself to put something else
+//! behind it, for instance a simulated node in a test (see [`RedlockBuilder::custom_nodes`](crate::RedlockBuilder::custom_nodes)).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use uuid::Uuid;
+
+/// One independent vote: a single Redis or Valkey master, never a replica and never a member of a cluster.
+pub trait Node: fmt::Debug + Send + Sync + 'static {
+    /// How to call this node in messages: an address without credentials.
+    fn name(&self) -> &str;
+
+    /// Sends `request`, and gives the answer.
+    ///
+    /// * **Time** is kept by the caller: it waits for `budget`, then drops the future (T3).
+    /// * **Order.** The request takes its place *during this call*, not when the future is first polled: requests are
+    ///   executed in the order in which `call` was called, as long as the connection lasts (T1).
+    /// * **Dropping the future** does not take back what was sent (T3). What was not sent yet is dropped with it.
+    /// * **Lateness.** An acquire that would be executed later than `budget` from now is refused by the node (A9).
+    /// * A node that is known to be out of reach answers [`Fault::Disconnected`] at once (A3).
+    ///
+    /// Called within a tokio runtime.
+    fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>>;
+
+    /// What is known of the node's state right now.
+    fn status(&self) -> NodeState {
+        NodeState::Up { warnings: Vec::new() }
+    }
+}
+
+/// What is known of a node without asking it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// The first connection has not been settled yet.
+    Connecting,
+    /// Connected, probed, votes.
+    Up {
+        /// What is wrong with the node's settings although it may vote, for instance an eviction policy.
+        warnings: Vec<String>,
+    },
+    /// Out of reach, or refused by the probe. Tried again in the background.
+    Down(Fault),
+}
+
+/// What to ask of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The lock's key on the node, prefix included.
+    pub key: Arc<str>,
+    /// Whose lock it is.
+    pub owner: OwnerToken,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What to do with the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Set the key to the owner token if it is free. Finding the own token there counts as granted (A7).
+    Acquire {
+        /// Expiry to set.
+        ttl: Duration,
+        /// `false` asks for the plain `SET key token NX PX ttl`, without a script and so without A9.
+        scripted: bool,
+    },
+    /// If the key holds the owner token, let it expire `ttl` from now; never earlier than it would have (E1).
+    Extend {
+        /// Expiry to set.
+        ttl: Duration,
+    },
+    /// If the key holds the owner token, delete it (L1).
+    Release,
+}
+
+/// A node's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Acquire: the key is ours.
+    Granted,
+    /// Acquire: the key holds another token.
+    Held {
+        /// Until it expires; `None` if it never does.
+        remaining: Option<Duration>,
+    },
+    /// Extend: done.
+    Extended,
+    /// Release: the key was ours and is deleted.
+    Released,
+    /// Extend or release: there is no such key.
+    Missing,
+    /// Extend or release: the key holds another token.
+    Foreign,
+}
+
+/// The random value of a lock key: one per attempt, proves ownership.
+///
+/// It is a capability, so `Debug` does not show it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OwnerToken(Uuid);
+
+impl OwnerToken {
+    /// A1: a fresh token (UUID v4) from the system's random source.
+    pub fn random() -> Self {
+        OwnerToken(Uuid::new_v4())
+    }
+
+    /// The value as it stands on the nodes: 36 characters.
+    pub fn value(&self) -> String {
+        self.0.hyphenated().to_string()
+    }
+}
+
+impl fmt::Debug for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnerToken(..)")
+    }
+}
+
+/// Why a node did not give a vote. Never "held", and never "absent" (R5).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// There was no connection, so nothing was sent.
+    #[error("not connected: {reason}")]
+    Disconnected {
+        /// What the last try to connect ran into.
+        reason: Arc<str>,
+    },
+    /// The node answers, but may not vote. Nothing was sent.
+    #[error("may not vote: {0}")]
+    Unfit(Unfit),
+    /// No answer within the node's budget. The request may have been executed, or may yet be.
+    #[error("no answer within {}", humantime::format_duration(*after))]
+    Timeout {
+        /// The budget.
+        after: Duration,
+    },
+    /// The connection ended before the answer. The request may have been executed.
+    #[error("connection lost: {reason}")]
+    ConnectionLost {
+        /// What the transport said.
+        reason: Arc<str>,
+    },
+    /// The request reached the node after its time and was refused (A9).
+    #[error("reached the node too late, and was refused there")]
+    TooLate,
+    /// The key holds something other than a lock, so this lock name collides with a data key.
+    #[error("the key holds other data than a lock (WRONGTYPE): pick another lock name or key prefix")]
+    WrongType,
+    /// The server is at its memory limit.
+    #[error("server out of memory (OOM)")]
+    OutOfMemory,
+    /// The server has become a replica.
+    #[error("server is read-only (READONLY): it is a replica now")]
+    ReadOnly,
+    /// The server is still loading its data.
+    #[error("server is loading its data (LOADING)")]
+    Loading,
+    /// The server refuses writes, for it cannot persist them.
+    #[error("server cannot persist and refuses writes (MISCONF)")]
+    CannotPersist,
+    /// The server is blocked by a script that runs for too long.
+    #[error("server is busy with a script (BUSY)")]
+    Busy,
+    /// Authentication is missing or wrong.
+    #[error("authentication failed ({code})")]
+    Auth {
+        /// `NOAUTH` or `WRONGPASS`.
+        code: &'static str,
+    },
+    /// The user lacks a permission (ACL).
+    #[error("no permission (NOPERM): the user needs {needs}")]
+    NoPermission {
+        /// The permissions that a lock needs.
+        needs: &'static str,
+    },
+    /// A cluster member, and its cluster is down.
+    #[error("cluster member, and the cluster is down (CLUSTERDOWN)")]
+    ClusterDown,
+    /// The script could not be run by its digest nor by its text.
+    #[error("server does not keep the script (NOSCRIPT)")]
+    NoScript,
+    /// Any other error reply.
+    #[error("server error: {message}")]
+    Server {
+        /// The reply, shortened, without the owner token.
+        message: Arc<str>,
+    },
+    /// An answer that makes no sense.
+    #[error("unintelligible answer: {detail}")]
+    Protocol {
+        /// What was wrong with it.
+        detail: Arc<str>,
+    },
+}
+
+impl Fault {
+    /// Whether the request may have been executed in spite of the fault, now or later.
+    ///
+    /// `false` only where that is certain: it was not sent, or the node said no.
+    pub fn may_have_executed(&self) -> bool {
+        matches!(
+            self,
+            Fault::Timeout { .. }
+                | Fault::ConnectionLost { .. }
+                | Fault::Server { .. }
+                | Fault::Protocol { .. }
+        )
+    }
+}
+
+/// Why a server that answers may not vote (R1).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// A replica can be behind its master, so it cannot be a vote.
+    #[error("it is a replica, not a master")]
+    Replica,
+    /// Members of a cluster are not independent of each other.
+    #[error("it is a member of a cluster; a Redlock node must be a master of its own")]
+    ClusterMember,
+    /// Sentinels hold no keys.
+    #[error("it is a sentinel")]
+    Sentinel,
+    /// The same server is already in the set under another address: it would vote twice.
+    #[error("it is the same server as {other} (same run id)")]
+    Duplicate {
+        /// The name under which it is already in the set.
+        other: Arc<str>,
+    },
+    /// Scripts that read the time before they write need Redis 5.
+    #[error("its version {version} is too old; Redis 5 or later is needed")]
+    TooOld {
+        /// As reported.
+        version: Arc<str>,
+    },
+    /// The probe could not be read.
+    #[error("its INFO could not be read: {detail}")]
+    Unreadable {
+        /// What was missing.
+        detail: Arc<str>,
+    },
+}

@@ -1,0 +1,268 @@
+//! Everything that can be set, each bound checked once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use crate::protocol::backoff::Backoff;
+pub use crate::protocol::validity::Drift;
+use crate::protocol::validity::believable;
+
+/// Longest resource name, in bytes of UTF-8.
+pub const MAX_RESOURCE_BYTES: usize = 1_024;
+/// Longest key prefix, in bytes of UTF-8.
+pub const MAX_PREFIX_BYTES: usize = 256;
+/// Shortest TTL. Whether it leaves any validity depends on the drift as well.
+pub const MIN_TTL: Duration = Duration::from_millis(10);
+/// Longest TTL: 365 days.
+pub const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// Most nodes in a set.
+pub const MAX_NODES: usize = 64;
+
+/// A setting that makes no sense. The message names the value and the bound.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// The resource has no name.
+    #[error("the resource name is empty")]
+    EmptyResource,
+    /// The resource's name is too long.
+    #[error("the resource name has {bytes} bytes; at most {MAX_RESOURCE_BYTES} are allowed")]
+    LongResource {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The key prefix is too long.
+    #[error("the key prefix has {bytes} bytes; at most {MAX_PREFIX_BYTES} are allowed")]
+    LongPrefix {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The TTL is out of bounds.
+    #[error("a TTL of {ttl:?} is out of bounds ({MIN_TTL:?} to 365 days)")]
+    Ttl {
+        /// As given.
+        ttl: Duration,
+    },
+    /// The drift eats up the whole TTL.
+    #[error("a TTL of {ttl:?} leaves no validity: the drift allowed for is {drift:?}")]
+    NoValidity {
+        /// As given.
+        ttl: Duration,
+        /// The drift over that TTL.
+        drift: Duration,
+    },
+    /// The per-node budget is out of bounds.
+    #[error("a node budget of {budget:?} is out of bounds: more than zero and less than the TTL of {ttl:?}")]
+    NodeBudget {
+        /// As given.
+        budget: Duration,
+        /// The TTL it goes with.
+        ttl: Duration,
+    },
+    /// `max_hold` is zero.
+    #[error("max_hold is zero: nothing could ever be held")]
+    MaxHold,
+    /// The time to connect in is zero.
+    #[error("the connect timeout is zero")]
+    ConnectTimeout,
+    /// There are no nodes.
+    #[error("no nodes: at least one is needed, and an odd number of three or more makes sense")]
+    NoNodes,
+    /// There are too many nodes.
+    #[error("{nodes} nodes; at most {MAX_NODES} are allowed")]
+    TooManyNodes {
+        /// How many.
+        nodes: usize,
+    },
+    /// The same address is listed twice.
+    #[error("node {name} is listed twice: it would vote twice")]
+    DuplicateNode {
+        /// The address, without credentials.
+        name: Arc<str>,
+    },
+    /// A node's URL cannot be used.
+    #[error("node URL {shown:?}: {reason}")]
+    Url {
+        /// The URL without its credentials, or as much of it as could be understood.
+        shown: Arc<str>,
+        /// What is wrong with it.
+        reason: Arc<str>,
+    },
+}
+
+/// How long to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// One attempt.
+    Try,
+    /// Attempts until one wins or this much time has passed.
+    Within(Duration),
+    /// Attempts for as long as a quorum of nodes answers.
+    Forever,
+}
+
+/// What holds for one lock call; a manager keeps its defaults in one of these.
+#[derive(Clone, Debug)]
+pub(crate) struct LockOptions {
+    pub(crate) ttl: Duration,
+    pub(crate) node_budget: Option<Duration>,
+    pub(crate) drift: Drift,
+    pub(crate) wait: Wait,
+    pub(crate) watchdog: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) fencing: bool,
+    pub(crate) backoff: Backoff,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        LockOptions {
+            ttl: Duration::from_secs(30),
+            node_budget: None,
+            drift: Drift::default(),
+            wait: Wait::Within(Duration::from_secs(10)),
+            watchdog: true,
+            max_hold: None,
+            fencing: true,
+            backoff: Backoff::default(),
+        }
+    }
+}
+
+/// [`LockOptions`] after every bound has been checked, with what follows from them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// As set on the nodes: whole milliseconds.
+    pub(crate) ttl: Duration,
+    /// A5: `deadline = t0 + believable`.
+    pub(crate) believable: Duration,
+    /// A3.
+    pub(crate) node_budget: Duration,
+    pub(crate) watchdog: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) fencing: bool,
+}
+
+impl LockOptions {
+    pub(crate) fn terms(&self) -> Result<Terms, OptionError> {
+        if self.ttl < MIN_TTL || self.ttl > MAX_TTL {
+            return Err(OptionError::Ttl { ttl: self.ttl });
+        }
+        // Redis counts in milliseconds. Rounding down keeps the deadline on the safe side.
+        let ttl = Duration::from_millis(self.ttl.as_millis() as u64);
+        let believable = believable(ttl, self.drift).ok_or_else(|| OptionError::NoValidity {
+            ttl,
+            drift: self.drift.over(ttl),
+        })?;
+        let node_budget = self.node_budget.unwrap_or(ttl / 10);
+        if node_budget.is_zero() || node_budget >= ttl {
+            return Err(OptionError::NodeBudget {
+                budget: node_budget,
+                ttl,
+            });
+        }
+        if self.max_hold.is_some_and(|most| most.is_zero()) {
+            return Err(OptionError::MaxHold);
+        }
+        Ok(Terms {
+            ttl,
+            believable,
+            node_budget,
+            watchdog: self.watchdog,
+            max_hold: self.max_hold,
+            fencing: self.fencing,
+        })
+    }
+}
+
+/// The key of a resource: prefix and name, both checked.
+pub(crate) fn key(prefix: &str, resource: &str) -> Result<Arc<str>, OptionError> {
+    if resource.is_empty() {
+        return Err(OptionError::EmptyResource);
+    }
+    if resource.len() > MAX_RESOURCE_BYTES {
+        return Err(OptionError::LongResource {
+            bytes: resource.len(),
+        });
+    }
+    Ok(format!("{prefix}{resource}").into())
+}
+
+pub(crate) fn check_prefix(prefix: &str) -> Result<(), OptionError> {
+    if prefix.len() > MAX_PREFIX_BYTES {
+        return Err(OptionError::LongPrefix { bytes: prefix.len() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(change: impl FnOnce(&mut LockOptions)) -> Result<Terms, OptionError> {
+        let mut options = LockOptions::default();
+        change(&mut options);
+        options.terms()
+    }
+
+    #[test]
+    fn defaults_follow_the_specification() {
+        let terms = terms(|_| ()).unwrap();
+        assert_eq!(terms.ttl, Duration::from_secs(30));
+        assert_eq!(terms.node_budget, Duration::from_secs(3));
+        assert_eq!(terms.believable, Duration::from_millis(30_000 - 300 - 2));
+        assert!(terms.watchdog && terms.fencing);
+    }
+
+    #[test]
+    fn every_ttl_is_either_refused_or_leaves_validity() {
+        for millis in 0..2_000 {
+            match terms(|o| o.ttl = Duration::from_millis(millis)) {
+                Ok(terms) => assert!(!terms.believable.is_zero() && terms.believable < terms.ttl),
+                Err(error) => assert!(matches!(error, OptionError::Ttl { .. }), "{millis}: {error}"),
+            }
+        }
+        assert!(terms(|o| o.ttl = Duration::MAX).is_err());
+        let eaten = terms(|o| o.drift = Drift::from_ppm(2_000_000, Duration::ZERO)).unwrap_err();
+        assert_eq!(
+            eaten.to_string(),
+            "a TTL of 30s leaves no validity: the drift allowed for is 60s"
+        );
+    }
+
+    #[test]
+    fn fractions_of_a_millisecond_are_rounded_down_like_the_node_sees_them() {
+        let terms = terms(|o| o.ttl = Duration::from_micros(50_900)).unwrap();
+        assert_eq!(terms.ttl, Duration::from_millis(50));
+    }
+
+    #[test]
+    fn budgets_and_holds_are_checked() {
+        for budget in [Duration::ZERO, Duration::from_secs(30), Duration::MAX] {
+            let error = terms(|o| o.node_budget = Some(budget)).unwrap_err();
+            assert!(matches!(error, OptionError::NodeBudget { .. }));
+        }
+        assert_eq!(
+            terms(|o| o.max_hold = Some(Duration::ZERO)).unwrap_err(),
+            OptionError::MaxHold
+        );
+    }
+
+    #[test]
+    fn names_of_any_script_up_to_the_limit() {
+        assert_eq!(
+            &*key("quorlock:", "Rechnung/ä 料金\n\0").unwrap(),
+            "quorlock:Rechnung/ä 料金\n\0"
+        );
+        assert_eq!(key("", "").unwrap_err(), OptionError::EmptyResource);
+        assert!(key("p", &"x".repeat(MAX_RESOURCE_BYTES)).is_ok());
+        let long = key("p", &"é".repeat(MAX_RESOURCE_BYTES / 2 + 1)).unwrap_err();
+        assert_eq!(
+            long,
+            OptionError::LongResource {
+                bytes: MAX_RESOURCE_BYTES + 2
+            }
+        );
+        assert!(check_prefix(&"x".repeat(MAX_PREFIX_BYTES + 1)).is_err());
+    }
+}

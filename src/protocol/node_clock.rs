@@ -1,0 +1,108 @@
+//! What a node's clock says, seen from here (A9).
+//!
+//! A reply that carries the node's time bounds the difference between its clock and ours: the node read its clock
+//! after we sent and before we received. All times are microseconds; ours count from an arbitrary fixed point.
+
+/// Rate at which the two clocks may part between samples, in millionths. Generous: ordinary crystals stay below 100.
+const WANDER_PPM: i64 = 500;
+
+/// An interval that contains `node clock - our clock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeClock {
+    low: i64,
+    high: i64,
+    at: i64,
+}
+
+impl NodeClock {
+    /// The first sample: the node's clock read `node` between our `sent` and `received`.
+    pub(crate) fn new(sent: i64, received: i64, node: i64) -> Self {
+        NodeClock {
+            low: node.saturating_sub(received),
+            high: node.saturating_sub(sent),
+            at: received,
+        }
+    }
+
+    /// A further sample. Narrows the interval; starts afresh when the two contradict each other, for then a clock
+    /// was set.
+    pub(crate) fn observe(&mut self, sent: i64, received: i64, node: i64) {
+        let sample = NodeClock::new(sent, received, node);
+        let slack = self.wander(received);
+        let low = sample.low.max(self.low.saturating_sub(slack));
+        let high = sample.high.min(self.high.saturating_add(slack));
+        *self = if low <= high {
+            NodeClock {
+                low,
+                high,
+                at: received.max(self.at),
+            }
+        } else {
+            sample
+        };
+    }
+
+    /// The latest that the node's clock can show at our time `local`.
+    pub(crate) fn latest(&self, local: i64) -> i64 {
+        local.saturating_add(self.high).saturating_add(self.wander(local))
+    }
+
+    fn wander(&self, local: i64) -> i64 {
+        local.saturating_sub(self.at).max(0).saturating_mul(WANDER_PPM) / 1_000_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    #[test]
+    fn the_latest_is_never_before_the_truth() {
+        // The node is 7 s ahead; it reads its clock anywhere between send and receive.
+        for delay in 0..=10 {
+            let mut clock = NodeClock::new(100, 110, 100 + delay + 7 * SECOND);
+            for round in 1..50 {
+                let sent = round * 1_000;
+                clock.observe(sent, sent + 10, sent + (delay + round) % 11 + 7 * SECOND);
+                let now = sent + 500;
+                assert!(clock.latest(now) >= now + 7 * SECOND);
+                assert!(clock.latest(now) <= now + 7 * SECOND + 11);
+            }
+        }
+    }
+
+    #[test]
+    fn a_quicker_reply_narrows_and_a_slow_one_does_not_widen() {
+        let mut clock = NodeClock::new(0, 1_000, 500);
+        clock.observe(2_000, 2_010, 2_005);
+        let tight = clock;
+        clock.observe(3_000, 9_000, 8_999);
+        assert!(clock.high - clock.low <= tight.high - tight.low + 8);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_starts_afresh_in_either_direction() {
+        for jump in [-3_600 * SECOND, 3_600 * SECOND] {
+            let mut clock = NodeClock::new(0, 10, 5);
+            clock.observe(SECOND, SECOND + 10, SECOND + 5 + jump);
+            let now = 2 * SECOND;
+            assert!((clock.latest(now) - (now + jump)).abs() < 1_000, "jump {jump}");
+        }
+    }
+
+    #[test]
+    fn an_old_estimate_allows_for_wander() {
+        let clock = NodeClock::new(0, 0, 0);
+        assert_eq!(clock.latest(60 * SECOND), 60 * SECOND + 30_000);
+        assert_eq!(clock.latest(-5), -5, "asking about the past widens nothing");
+    }
+
+    #[test]
+    fn extremes_saturate() {
+        let mut clock = NodeClock::new(i64::MIN, i64::MAX, i64::MAX);
+        clock.observe(i64::MAX, i64::MIN, i64::MIN);
+        let _ = clock.latest(i64::MAX);
+    }
+}

@@ -1,0 +1,366 @@
+//! How to reach a server: URLs, and ready-made configurations of the client library.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fred::types::config::{Config, Server, ServerConfig};
+use percent_encoding::percent_decode_str;
+use url::{Host, Url};
+
+use crate::options::OptionError;
+
+const DEFAULT_PORT: u16 = 6379;
+#[cfg(not(feature = "tls"))]
+const NEEDS_TLS: &str = "TLS needs quorlock's feature \"tls\", which this build does not have";
+
+/// How to reach one node: its address and credentials.
+///
+/// | URL | |
+/// |---|---|
+/// | `redis://host:6379/0` | also `valkey://`; port and database may be left out |
+/// | `redis://user:password@host`, `redis://:password@host` | percent-encoded where needed |
+/// | `redis://[::1]:6379` | IPv6 |
+/// | `rediss://host:6380` | TLS (feature `tls`); also `valkeys://` |
+/// | `redis+unix:///run/redis.sock?db=1&username=u&password=p` | also `unix://` |
+///
+/// Anything else is refused: an unknown scheme or parameter, a cluster, a sentinel. `Debug` shows no credentials.
+#[derive(Clone)]
+pub struct NodeConfig {
+    name: Arc<str>,
+    config: Config,
+}
+
+impl NodeConfig {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// [`OptionError::Url`], with the URL less its credentials, and what is wrong with it.
+    pub fn from_url(text: &str) -> Result<Self, OptionError> {
+        let wrong = |reason: String| OptionError::Url {
+            shown: redacted(text),
+            reason: reason.into(),
+        };
+        let url = Url::parse(text).map_err(|error| wrong(error.to_string()))?;
+        parse(&url).map_err(wrong)
+    }
+
+    /// Takes a configuration of the `fred` client, for what no URL can say.
+    ///
+    /// Its way of reconnecting is not used: lock commands are never sent again behind the protocol's back.
+    ///
+    /// # Errors
+    /// [`OptionError::Url`] if it does not name one single server.
+    pub fn from_fred(config: Config) -> Result<Self, OptionError> {
+        let name = name_of(&config).ok_or_else(|| OptionError::Url {
+            shown: "fred configuration".into(),
+            reason: NOT_ONE_MASTER.into(),
+        })?;
+        Ok(NodeConfig { name, config })
+    }
+
+    /// The address without credentials, as it appears in messages.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Whether the connection is to be encrypted.
+    #[cfg(feature = "tls")]
+    pub fn uses_tls(&self) -> bool {
+        self.config.tls.is_some()
+    }
+
+    /// Own certificates in place of the system's. Without effect on a connection that is not encrypted.
+    ///
+    /// # Errors
+    /// [`TlsError`](crate::TlsError) if a certificate or key cannot be read.
+    #[cfg(feature = "tls")]
+    pub fn with_tls(mut self, options: &super::TlsOptions) -> Result<Self, super::TlsError> {
+        if self.uses_tls() {
+            self.config.tls = Some(options.connector()?.into());
+        }
+        Ok(self)
+    }
+
+    pub(super) fn into_fred(self) -> Config {
+        self.config
+    }
+}
+
+impl fmt::Debug for NodeConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeConfig")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+const NOT_ONE_MASTER: &str = "each node must be one independent master, not a cluster or a sentinel";
+
+fn parse(url: &Url) -> Result<NodeConfig, String> {
+    match url.scheme() {
+        "redis" | "valkey" => over_tcp(url, false),
+        "rediss" | "valkeys" => over_tcp(url, true),
+        "redis+unix" | "valkey+unix" | "unix" => over_unix(url),
+        scheme if scheme.contains("cluster") || scheme.contains("sentinel") => Err(NOT_ONE_MASTER.into()),
+        scheme => Err(format!(
+            "unknown scheme {scheme:?}; known are redis, rediss, valkey, valkeys and redis+unix"
+        )),
+    }
+}
+
+fn over_tcp(url: &Url, tls: bool) -> Result<NodeConfig, String> {
+    let host = match url.host() {
+        Some(Host::Domain(name)) if !name.is_empty() => decoded(name)?,
+        Some(Host::Ipv4(ip)) => ip.to_string(),
+        Some(Host::Ipv6(ip)) => ip.to_string(),
+        _ => return Err("no host in it".into()),
+    };
+    if let Some((name, _)) = url.query_pairs().next() {
+        return Err(format!("unknown parameter {name:?}"));
+    }
+    refuse_fragment(url)?;
+    let database = match url.path().trim_matches('/') {
+        "" => None,
+        number => Some(database(number)?),
+    };
+    let username = Some(decoded(url.username())?).filter(|name| !name.is_empty());
+    let password = url.password().map(decoded).transpose()?;
+    if username.is_some() && password.is_none() {
+        return Err(
+            "a user name without a password; write redis://:password@host for the default user".into(),
+        );
+    }
+    let port = url.port().unwrap_or(DEFAULT_PORT);
+    let config = Config {
+        server: ServerConfig::Centralized {
+            server: Server::new(host, port),
+        },
+        username,
+        password,
+        database,
+        ..Config::default()
+    };
+    named(if tls { encrypted(config)? } else { config })
+}
+
+#[cfg(feature = "tls")]
+fn encrypted(config: Config) -> Result<Config, String> {
+    let connector = super::TlsOptions::default()
+        .connector()
+        .map_err(|error| error.to_string())?;
+    Ok(Config {
+        tls: Some(connector.into()),
+        ..config
+    })
+}
+
+#[cfg(not(feature = "tls"))]
+fn encrypted(_: Config) -> Result<Config, String> {
+    Err(NEEDS_TLS.into())
+}
+
+fn over_unix(url: &Url) -> Result<NodeConfig, String> {
+    if url.host_str().is_some_and(|host| !host.is_empty()) {
+        return Err("a socket's path is absolute: redis+unix:///path/to/socket".into());
+    }
+    let path = decoded(url.path())?;
+    if path.trim_matches('/').is_empty() {
+        return Err("no path in it".into());
+    }
+    refuse_fragment(url)?;
+    let mut config = Config {
+        server: ServerConfig::Unix {
+            path: PathBuf::from(path),
+        },
+        ..Config::default()
+    };
+    for (name, value) in url.query_pairs() {
+        match &*name {
+            "db" => config.database = Some(database(&value)?),
+            "username" => config.username = Some(value.into_owned()),
+            "password" => config.password = Some(value.into_owned()),
+            _ => return Err(format!("unknown parameter {name:?}")),
+        }
+    }
+    named(config)
+}
+
+fn named(config: Config) -> Result<NodeConfig, String> {
+    let name = name_of(&config).ok_or(NOT_ONE_MASTER)?;
+    Ok(NodeConfig { name, config })
+}
+
+fn name_of(config: &Config) -> Option<Arc<str>> {
+    let address = match &config.server {
+        ServerConfig::Centralized { server } if server.host.contains(':') => {
+            format!("[{}]:{}", server.host, server.port)
+        }
+        ServerConfig::Centralized { server } => format!("{}:{}", server.host, server.port),
+        ServerConfig::Unix { path } => path.display().to_string(),
+        _ => return None,
+    };
+    Some(match config.database {
+        Some(database) if database > 0 => format!("{address}/{database}").into(),
+        _ => address.into(),
+    })
+}
+
+fn refuse_fragment(url: &Url) -> Result<(), String> {
+    match url.fragment() {
+        Some(_) => Err("a '#' in it; write %23 for one in a password".into()),
+        None => Ok(()),
+    }
+}
+
+fn database(text: &str) -> Result<u8, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a database number"))
+}
+
+fn decoded(text: &str) -> Result<String, String> {
+    let bytes = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| "percent-encoding that is not UTF-8")?;
+    Ok(bytes.into_owned())
+}
+
+/// What may be shown of a URL: credentials go, also from one that cannot be parsed.
+fn redacted(text: &str) -> Arc<str> {
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), text),
+    };
+    let head = rest.split(['?', '#']).next().unwrap_or_default();
+    match head.rsplit_once('@') {
+        Some((_, after)) => format!("{scheme}***@{after}").into(),
+        // Somebody forgot the host ("redis://:secret"), or did not encode a '?' or '#' in a password.
+        None if head.starts_with(':') || rest.contains('@') => format!("{scheme}***").into(),
+        None => format!("{scheme}{head}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str) -> Config {
+        NodeConfig::from_url(url)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .into_fred()
+    }
+
+    fn tcp(url: &str) -> (String, u16) {
+        match config(url).server {
+            ServerConfig::Centralized { server } => (server.host.to_string(), server.port),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(tcp("redis://db1.example"), ("db1.example".into(), 6379));
+        assert_eq!(tcp("valkey://10.0.0.1:7000"), ("10.0.0.1".into(), 7000));
+        assert_eq!(tcp("redis://[::1]:7001/3"), ("::1".into(), 7001));
+        assert_eq!(config("redis://h/3").database, Some(3));
+        assert_eq!(
+            &**NodeConfig::from_url("redis://:pw@[::1]/2").unwrap().name(),
+            "[::1]:6379/2"
+        );
+    }
+
+    #[test]
+    fn credentials_are_decoded_and_never_shown() {
+        let url = "redis://us%65r:p%40ss%3Aw@h:1";
+        let parsed = config(url);
+        assert_eq!(parsed.username.as_deref(), Some("user"));
+        assert_eq!(parsed.password.as_deref(), Some("p@ss:w"));
+        let node = NodeConfig::from_url(url).unwrap();
+        assert_eq!(
+            format!("{node:?} {}", node.name()),
+            "NodeConfig { name: \"h:1\", .. } h:1"
+        );
+        assert_eq!(config("redis://:pw@h").password.as_deref(), Some("pw"));
+        assert_eq!(config("redis://:pw@h").username, None);
+    }
+
+    #[test]
+    fn sockets() {
+        for url in [
+            "redis+unix:///run/r.sock?db=2&password=p%40",
+            "unix:///run/r.sock?password=p%40&db=2",
+        ] {
+            let parsed = config(url);
+            assert!(
+                matches!(parsed.server, ServerConfig::Unix { ref path } if path.as_os_str() == "/run/r.sock")
+            );
+            assert_eq!(
+                (parsed.database, parsed.password.as_deref()),
+                (Some(2), Some("p@"))
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_by_name_and_without_secrets() {
+        for (url, reason) in [
+            ("", "relative URL without a base"),
+            ("10.0.0.1:6379", "relative URL without a base"),
+            ("h:6379", "unknown scheme \"h\""),
+            ("http://h:1", "unknown scheme \"http\""),
+            ("redis-cluster://h", "not a cluster or a sentinel"),
+            (
+                "redis-sentinel://h?sentinelServiceName=m",
+                "not a cluster or a sentinel",
+            ),
+            ("redis://", "no host"),
+            ("redis:///3", "no host"),
+            ("redis://h:99999", "invalid port number"),
+            ("redis://h/x", "\"x\" is not a database number"),
+            ("redis://h/300", "\"300\" is not a database number"),
+            ("redis://h?protocol=resp3", "unknown parameter \"protocol\""),
+            ("redis://user@h", "a user name without a password"),
+            ("redis://:SECRET#x@h", ""),
+            ("redis://:SECRET", ""),
+            ("redis://u:SECRET?@h", ""),
+            ("unix:///r.sock?x=1&password=@SECRET", "unknown parameter \"x\""),
+            ("redis://u:SECRET@h:port", "invalid port number"),
+            ("redis+unix://host/path", "absolute"),
+            ("unix:///", "no path"),
+            ("unix:///r.sock?password=SECRET&x=1", "unknown parameter \"x\""),
+        ] {
+            let error = NodeConfig::from_url(url).expect_err(url).to_string();
+            assert!(error.contains(reason), "{url}: {error}");
+            assert!(!error.contains("SECRET"), "{error}");
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_without_the_feature_says_so() {
+        assert!(
+            NodeConfig::from_url("rediss://h")
+                .unwrap_err()
+                .to_string()
+                .contains("feature \"tls\"")
+        );
+    }
+
+    #[test]
+    fn ready_made_configurations_name_one_server() {
+        assert_eq!(
+            &**NodeConfig::from_fred(Config::default()).unwrap().name(),
+            "127.0.0.1:6379"
+        );
+        let cluster = Config {
+            server: ServerConfig::new_clustered(vec![("h", 1)]),
+            ..Config::default()
+        };
+        assert!(
+            NodeConfig::from_fred(cluster)
+                .unwrap_err()
+                .to_string()
+                .contains("not a cluster")
+        );
+    }
+}

@@ -1,0 +1,41 @@
+//! Keeps one node connected: opens a link, hands it to the lane, waits for its end, and starts again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::lane::Lane;
+use super::link::{Endpoint, Link};
+use crate::protocol::backoff::Backoff;
+
+/// Between two tries to connect.
+const FASTEST: Duration = Duration::from_millis(5);
+const SLOWEST: Duration = Duration::from_millis(500);
+
+/// Runs until dropped.
+pub(super) async fn keep(endpoint: Endpoint, lane: Arc<Lane>) {
+    let backoff = Backoff::new(FASTEST, SLOWEST);
+    let mut failures = 0;
+    loop {
+        let fault = match Link::open(&endpoint).await {
+            Ok((link, mut task)) => {
+                failures = 0;
+                let link = Arc::new(link);
+                lane.up(Arc::clone(&link));
+                tokio::select! {
+                    fault = task.ended() => fault,
+                    // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
+                    fault = link.hung() => fault,
+                }
+            }
+            Err(fault) => fault,
+        };
+        if failures == 0 {
+            tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
+        }
+        failures += 1;
+        lane.down(&fault);
+        sleep(backoff.delay(failures, fastrand::u32(..))).await;
+    }
+}

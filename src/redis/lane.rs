@@ -1,0 +1,336 @@
+//! The lane: one queue and one connection per node (T1), what came together goes out together (T2).
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::link::Link;
+use super::script::Item;
+use crate::node::{Action, Fault, NodeState, Reply, Request};
+
+/// Most requests in one script call: keeps a call well below a millisecond of the server's time.
+const LARGEST_BATCH: usize = 128;
+/// Most calls in flight from the queue. More would only make the batches smaller.
+const MOST_CALLS: usize = 2;
+/// T4: so many budgets without an answer, and the connection is given up.
+const PATIENCE_IN_BUDGETS: u32 = 3;
+/// From this length on, the queue is searched for requests whose caller is gone.
+const LONG_QUEUE: usize = 1_024;
+
+pub(super) struct Lane {
+    runtime: Handle,
+    state: Mutex<State>,
+    status: watch::Sender<NodeState>,
+    /// There may be something to send.
+    wake: Notify,
+    in_flight: AtomicUsize,
+}
+
+struct State {
+    link: Option<Arc<Link>>,
+    down: Fault,
+    queue: VecDeque<Job>,
+    prune_at: usize,
+}
+
+/// A request and who waits for it.
+struct Job {
+    request: Request,
+    latest: i64,
+    patience: Duration,
+    reply: oneshot::Sender<Result<Reply, Fault>>,
+}
+
+impl Job {
+    /// T3: the caller has given up. What is not sent yet need not be.
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    fn answer(self, reply: Result<Reply, Fault>) {
+        // Whoever has given up does not want to know.
+        let _ = self.reply.send(reply);
+    }
+
+    fn is_plain(&self) -> bool {
+        matches!(self.request.action, Action::Acquire { scripted: false, .. })
+    }
+}
+
+/// A call under way. Its first poll, which sends it, has happened.
+type Call = BoxFuture<'static, ()>;
+
+impl Lane {
+    pub(super) fn new(runtime: Handle) -> Self {
+        Lane {
+            runtime,
+            state: Mutex::new(State {
+                link: None,
+                down: Fault::Disconnected {
+                    reason: "still connecting".into(),
+                },
+                queue: VecDeque::new(),
+                prune_at: LONG_QUEUE,
+            }),
+            status: watch::Sender::new(NodeState::Connecting),
+            wake: Notify::new(),
+            in_flight: AtomicUsize::new(0),
+        }
+    }
+
+    /// Puts the request in its place in the lane, at once, and returns its reply.
+    pub(super) fn call(
+        self: &Arc<Self>,
+        request: Request,
+        budget: Duration,
+    ) -> BoxFuture<'static, Result<Reply, Fault>> {
+        let mut state = self.state();
+        let Some(link) = state.link.clone() else {
+            // A3: known to be out of reach is a fault at once. A8: and nothing waits for it to return.
+            return futures_util::future::ready(Err(state.down.clone())).boxed();
+        };
+        let (reply, answer) = oneshot::channel();
+        let latest = link.latest(budget);
+        let patience = budget.saturating_mul(PATIENCE_IN_BUDGETS);
+        let job = Job {
+            request,
+            latest,
+            patience,
+            reply,
+        };
+
+        if self.in_flight.load(Relaxed) == 0 && state.queue.is_empty() {
+            // T2: an idle lane sends at once, from here.
+            let call = self.start(link, vec![job]);
+            return Direct {
+                call,
+                answer,
+                runtime: self.runtime.clone(),
+            }
+            .boxed();
+        }
+        if state.queue.len() >= state.prune_at {
+            state.queue.retain(|job| !job.is_abandoned());
+            state.prune_at = LONG_QUEUE.max(2 * state.queue.len());
+        }
+        state.queue.push_back(job);
+        drop(state);
+        self.wake.notify_one();
+        async move { answered(answer.await) }.boxed()
+    }
+
+    /// Sends what waits in the queue, for as long as the lane lasts.
+    pub(super) async fn drive(self: Arc<Self>) {
+        let mut calls = FuturesUnordered::new();
+        loop {
+            while calls.len() < MOST_CALLS {
+                match self.next_call() {
+                    Some(call) => calls.push(call),
+                    None => break,
+                }
+            }
+            tokio::select! {
+                () = self.wake.notified(), if calls.len() < MOST_CALLS => {
+                    // Whoever else is ready to send shall be part of the same call.
+                    tokio::task::yield_now().await;
+                }
+                Some(()) = calls.next() => {}
+            }
+        }
+    }
+
+    fn next_call(self: &Arc<Self>) -> Option<Call> {
+        let mut state = self.state();
+        let link = state.link.clone()?;
+        let mut jobs: Vec<Job> = Vec::new();
+        while jobs.len() < LARGEST_BATCH {
+            match state.queue.pop_front() {
+                Some(job) if job.is_abandoned() => {}
+                // Plain and scripted requests keep their order: a batch has one kind.
+                Some(job)
+                    if jobs
+                        .first()
+                        .is_some_and(|first| first.is_plain() != job.is_plain()) =>
+                {
+                    state.queue.push_front(job);
+                    break;
+                }
+                Some(job) => jobs.push(job),
+                None => break,
+            }
+        }
+        if jobs.is_empty() {
+            None
+        } else {
+            self.start(link, jobs)
+        }
+    }
+
+    /// Sends the jobs. Called while the state is locked, so that nothing can overtake them.
+    ///
+    /// `None` if that already was all: a broken client answers at once.
+    fn start(self: &Arc<Self>, link: Arc<Link>, jobs: Vec<Job>) -> Option<Call> {
+        self.in_flight.fetch_add(1, Relaxed);
+        let flight = Flight(Arc::clone(self));
+        let mut call = async move {
+            let _flight = flight;
+            if jobs.first().is_some_and(Job::is_plain) {
+                run_plain(&link, jobs).await;
+            } else {
+                run_scripted(&link, jobs).await;
+            }
+        }
+        .boxed();
+        // The client hands a command to its connection when it is first polled, not before.
+        match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => Some(call),
+            Poll::Ready(()) => None,
+        }
+    }
+
+    /// The lane has a connection.
+    pub(super) fn up(&self, link: Arc<Link>) {
+        let warnings = link.warnings().to_vec();
+        self.state().link = Some(link);
+        self.status.send_replace(NodeState::Up { warnings });
+    }
+
+    /// The lane has none, or none any more: what was not sent is answered with the fault.
+    pub(super) fn down(&self, fault: &Fault) {
+        let queue = {
+            let mut state = self.state();
+            state.down = fault.clone();
+            if let Some(link) = state.link.take() {
+                link.close();
+            }
+            std::mem::take(&mut state.queue)
+        };
+        self.status.send_replace(NodeState::Down(fault.clone()));
+        queue.into_iter().for_each(|job| job.answer(Err(fault.clone())));
+    }
+
+    pub(super) fn status(&self) -> &watch::Sender<NodeState> {
+        &self.status
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts a call as in flight for as long as it is.
+struct Flight(Arc<Lane>);
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A call that its caller drives, saving the way over the lane's task.
+struct Direct {
+    call: Option<Call>,
+    answer: oneshot::Receiver<Result<Reply, Fault>>,
+    runtime: Handle,
+}
+
+impl Future for Direct {
+    type Output = Result<Reply, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(call) = &mut self.call
+            && call.as_mut().poll(cx).is_ready()
+        {
+            self.call = None;
+        }
+        self.answer.poll_unpin(cx).map(answered)
+    }
+}
+
+impl Drop for Direct {
+    /// T3: a caller that gives up tears nothing down. The call goes on without it.
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            self.answer.close();
+            self.runtime.spawn(call);
+        }
+    }
+}
+
+fn answered(answer: Result<Result<Reply, Fault>, oneshot::error::RecvError>) -> Result<Reply, Fault> {
+    answer.unwrap_or_else(|_| {
+        Err(Fault::ConnectionLost {
+            reason: "the lane ended".into(),
+        })
+    })
+}
+
+async fn run_scripted(link: &Link, mut jobs: Vec<Job>) {
+    let mut by_text = false;
+    loop {
+        let items: Vec<Item<'_>> = jobs.iter().map(item).collect();
+        let replies = link.eval(&items, by_text, patience(&jobs)).await;
+        match replies {
+            // Not executed, so it may be sent once more (A8); but only for those who still wait. Who has given up may
+            // have sent a release since, and must not be overtaken by a second sending of the acquire (A6).
+            Err(Fault::NoScript) if !by_text => {
+                jobs.retain(|job| !job.is_abandoned());
+                by_text = true;
+                if jobs.is_empty() {
+                    return;
+                }
+            }
+            Err(fault) => return jobs.into_iter().for_each(|job| job.answer(Err(fault.clone()))),
+            Ok(replies) => {
+                return jobs
+                    .into_iter()
+                    .zip(replies)
+                    .for_each(|(job, reply)| job.answer(reply));
+            }
+        }
+    }
+}
+
+async fn run_plain(link: &Link, jobs: Vec<Job>) {
+    let patience = patience(&jobs);
+    let sets = join_all(jobs.iter().map(|job| {
+        let ttl = match job.request.action {
+            Action::Acquire { ttl, .. } | Action::Extend { ttl } => ttl,
+            Action::Release => Duration::ZERO,
+        };
+        link.set(&job.request, ttl, patience)
+    }))
+    .await;
+    let mut not_set = Vec::new();
+    for (job, set) in jobs.into_iter().zip(sets) {
+        match set {
+            Ok(true) => job.answer(Ok(Reply::Granted)),
+            // By whom it is held, and whether by a lock at all, only a question tells (A7, R5).
+            Ok(false) => not_set.push(job),
+            Err(fault) => job.answer(Err(fault)),
+        }
+    }
+    if !not_set.is_empty() {
+        run_scripted(link, not_set).await;
+    }
+}
+
+fn item(job: &Job) -> Item<'_> {
+    Item {
+        request: &job.request,
+        latest: job.latest,
+    }
+}
+
+fn patience(jobs: &[Job]) -> Duration {
+    jobs.iter().map(|job| job.patience).max().unwrap_or_default()
+}

@@ -1,0 +1,316 @@
+//! One connection to one server: opened, probed, used until it breaks, never reconnected.
+//!
+//! The client library can reconnect by itself, but then commands wait for it, are sent again, or reach a server that
+//! was not probed (A3, A8, R1). So each connection is a client of its own without a reconnect policy; `keeper.rs` makes
+//! the next one.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fred::clients::{Client, WithOptions};
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::ClientLike;
+use fred::socket2::TcpKeepalive;
+use fred::types::config::{Config, ConnectionConfig, Options, PerformanceConfig, TcpConfig};
+use fred::types::{ConnectHandle, CustomCommand, Value};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::probe::{Facts, Roll};
+use super::{fault, script};
+use crate::node::{Fault, Reply, Request};
+use crate::protocol::node_clock::NodeClock;
+
+/// A connection without an answer for this long is given up, unless budgets are long (T4).
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Finds out about peers that are gone while nothing is sent.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// A connection that has passed the probe.
+pub(super) struct Link {
+    client: Client,
+    /// The script's digest on this server; `None` if the server would not load it ahead.
+    digest: Option<Value>,
+    epoch: Instant,
+    clock: Mutex<NodeClock>,
+    warnings: Vec<String>,
+    /// No answer for too long (T4).
+    hung: CancellationToken,
+    /// Over: whatever is still in flight will not be answered.
+    closed: CancellationToken,
+}
+
+/// The client's own task, which owns the socket. Dropping the client alone would leak both.
+pub(super) struct Task(ConnectHandle);
+
+impl Task {
+    /// Waits for the end of the connection, and says why it ended.
+    pub(super) async fn ended(&mut self) -> Fault {
+        disconnected(match (&mut self.0).await {
+            Ok(Ok(())) => "connection closed".into(),
+            Ok(Err(error)) => fault::reason(&error),
+            Err(_) => "connection task ended".into(),
+        })
+    }
+}
+
+impl Drop for Task {
+    /// Closes the socket with a reset (linger is zero), so that the kernel sends nothing of it later.
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Who connects to what.
+pub(super) struct Endpoint {
+    pub(super) number: usize,
+    pub(super) name: Arc<str>,
+    pub(super) config: Config,
+    pub(super) roll: Arc<Roll>,
+    pub(super) timeout: Duration,
+}
+
+impl Link {
+    /// Connects and probes (R1). Dropping the future closes what it had opened.
+    pub(super) async fn open(endpoint: &Endpoint) -> Result<(Link, Task), Fault> {
+        match tokio::time::timeout(endpoint.timeout, Link::open_without_limit(endpoint)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let limit = humantime::format_duration(endpoint.timeout);
+                Err(disconnected(
+                    format!("no answer to the first commands within {limit}").into(),
+                ))
+            }
+        }
+    }
+
+    async fn open_without_limit(endpoint: &Endpoint) -> Result<(Link, Task), Fault> {
+        let client = Client::new(
+            Config {
+                fail_fast: true,
+                ..endpoint.config.clone()
+            },
+            Some(PerformanceConfig {
+                default_command_timeout: endpoint.timeout,
+                ..Default::default()
+            }),
+            Some(connection_config(endpoint.timeout)),
+            None,
+        );
+        let task = start(&client).await?;
+
+        let epoch = Instant::now();
+        let info: String = client
+            .custom(command("INFO"), Vec::<Value>::new())
+            .await
+            .map_err(|error| refusal(&error))?;
+        let facts = Facts::read(&info).map_err(Fault::Unfit)?;
+        if info.lines().any(|line| line.trim_end() == "loading:1") {
+            return Err(Fault::Loading);
+        }
+        endpoint
+            .roll
+            .enter(endpoint.number, &endpoint.name, &facts.run_id)
+            .map_err(Fault::Unfit)?;
+
+        let sent = micros_since(epoch);
+        let time: Value = client
+            .custom(command("TIME"), Vec::<Value>::new())
+            .await
+            .map_err(|error| refusal(&error))?;
+        let node_time = match &time {
+            Value::Array(parts) if parts.len() == 2 => script::time_of(&parts[0], &parts[1])?,
+            _ => {
+                return Err(Fault::Protocol {
+                    detail: "TIME is not two numbers".into(),
+                });
+            }
+        };
+        let clock = NodeClock::new(sent, micros_since(epoch), node_time);
+
+        // Refused where the user may not: then the text is sent with each call.
+        let load = vec![
+            Value::from_static_str("LOAD"),
+            Value::from_static_str(script::LOCK),
+        ];
+        let digest: Option<Value> = client.custom(command("SCRIPT"), load).await.ok();
+        let link = Link {
+            client,
+            digest,
+            epoch,
+            clock: Mutex::new(clock),
+            warnings: facts.warnings(),
+            hung: CancellationToken::new(),
+            closed: CancellationToken::new(),
+        };
+        tracing::debug!(
+            node = &*endpoint.name,
+            version = &*facts.version,
+            "node connected"
+        );
+        for warning in &link.warnings {
+            tracing::warn!(node = &*endpoint.name, "{warning}");
+        }
+        Ok((link, task))
+    }
+
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// A9: the last moment on the node's clock for something that must not act later than `budget` from now.
+    pub(super) fn latest(&self, budget: Duration) -> i64 {
+        let budget = i64::try_from(budget.as_micros()).unwrap_or(i64::MAX);
+        self.clock()
+            .latest(micros_since(self.epoch))
+            .saturating_add(budget)
+    }
+
+    /// Runs the script by its digest; by its text if the server does not know it and `by_text` allows.
+    pub(super) async fn eval(
+        &self,
+        items: &[script::Item<'_>],
+        by_text: bool,
+        patience: Duration,
+    ) -> Result<Vec<Result<Reply, Fault>>, Fault> {
+        let (name, script) = match &self.digest {
+            Some(digest) if !by_text => ("EVALSHA", digest.clone()),
+            _ => ("EVAL", Value::from_static_str(script::LOCK)),
+        };
+        let client = self.patient(patience);
+        let args = script::arguments(script, items);
+        let sent = micros_since(self.epoch);
+        let answer = self.settled(client.custom(command(name), args)).await?;
+        let answer = script::read(answer, items)?;
+        self.clock()
+            .observe(sent, micros_since(self.epoch), answer.node_time);
+        Ok(answer.replies)
+    }
+
+    /// The plain `SET key token NX PX ttl`: whether it was set.
+    pub(super) async fn set(
+        &self,
+        request: &Request,
+        ttl: Duration,
+        patience: Duration,
+    ) -> Result<bool, Fault> {
+        let args = vec![
+            Value::from(&*request.key),
+            Value::from(request.owner.value()),
+            Value::from_static_str("NX"),
+            Value::from_static_str("PX"),
+            Value::Integer(script::millis(ttl)),
+        ];
+        let client = self.patient(patience);
+        let answer = self
+            .settled(client.custom::<Value, Value>(command("SET"), args))
+            .await?;
+        match answer.map_err(|error| fault::from_error(&error))? {
+            Value::Null => Ok(false),
+            Value::String(ok) if &*ok == "OK" => Ok(true),
+            other => Err(Fault::Protocol {
+                detail: format!("{:?} for SET", other.kind()).into(),
+            }),
+        }
+    }
+
+    /// Options reach `custom` only through a client that carries them; the library's own script calls ignore them.
+    fn patient(&self, patience: Duration) -> WithOptions<Client> {
+        self.client.with_options(&Options {
+            max_attempts: Some(1),
+            timeout: Some(patience.max(SHORTEST_PATIENCE)),
+            fail_fast: true,
+            ..Options::default()
+        })
+    }
+
+    /// Waits for an answer, or the end of the connection: the library leaves what is queued then unanswered.
+    async fn settled(
+        &self,
+        call: impl Future<Output = Result<Value, Error>>,
+    ) -> Result<Result<Value, Error>, Fault> {
+        let answer = tokio::select! {
+            biased;
+            answer = call => answer,
+            () = self.closed.cancelled() => {
+                return Err(Fault::ConnectionLost { reason: "closed before the answer".into() });
+            }
+        };
+        if answer
+            .as_ref()
+            .is_err_and(|error| *error.kind() == ErrorKind::Timeout)
+        {
+            // T4: replies come in order, so nothing sent after this has been answered either.
+            self.hung.cancel();
+        }
+        Ok(answer)
+    }
+
+    /// Waits until the server has left a call unanswered for longer than its patience (T4).
+    pub(super) async fn hung(&self) -> Fault {
+        self.hung.cancelled().await;
+        disconnected("no answer for several budgets in a row".into())
+    }
+
+    /// Whatever is still in flight ends as lost.
+    pub(super) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    fn clock(&self) -> std::sync::MutexGuard<'_, NodeClock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Not the library's `init`: that leaves its task running when its future is dropped.
+async fn start(client: &Client) -> Result<Task, Fault> {
+    let mut connected = std::pin::pin!(client.wait_for_connect());
+    // The first poll subscribes, before the task can report.
+    let _ = futures_util::poll!(connected.as_mut());
+    let task = Task(client.connect());
+    connected.await.map_err(|error| refusal(&error))?;
+    Ok(task)
+}
+
+fn micros_since(epoch: Instant) -> i64 {
+    i64::try_from(epoch.elapsed().as_micros()).unwrap_or(i64::MAX)
+}
+
+fn command(name: &'static str) -> CustomCommand {
+    CustomCommand::new_static(name, None::<u16>, false)
+}
+
+fn connection_config(timeout: Duration) -> ConnectionConfig {
+    ConnectionConfig {
+        connection_timeout: timeout,
+        internal_command_timeout: timeout,
+        // A8: one attempt.
+        max_command_attempts: 1,
+        max_redirections: 0,
+        // Its own names, its own bookkeeping: not ours to set on a server that others may share.
+        auto_client_setname: false,
+        // A bounded buffer leaks its counter on every overflow, until the client answers nothing any more.
+        max_command_buffer_len: 0,
+        tcp: TcpConfig {
+            nodelay: Some(true),
+            // A closed connection is reset: the kernel must not deliver leftovers when a partition heals.
+            linger: Some(Duration::ZERO),
+            keepalive: Some(TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE)),
+            ..TcpConfig::default()
+        },
+        ..ConnectionConfig::default()
+    }
+}
+
+fn refusal(error: &Error) -> Fault {
+    match fault::from_error(error) {
+        Fault::ConnectionLost { reason } => Fault::Disconnected { reason },
+        named => named,
+    }
+}
+
+fn disconnected(reason: Arc<str>) -> Fault {
+    Fault::Disconnected { reason }
+}

@@ -1,0 +1,105 @@
+//! Redis and Valkey masters behind the port; the one place that names the client library.
+//!
+//! | file | |
+//! |---|---|
+//! | `endpoint.rs` | URLs, and what else says how to reach a server |
+//! | `keeper.rs` | keeps a node connected |
+//! | `link.rs` | one connection: opened, probed, used until it breaks |
+//! | `probe.rs` | what a server must be before it may vote |
+//! | `lane.rs` | the queue in front of the connection |
+//! | `script.rs`, `lock.lua` | what is sent, and what comes back |
+//! | `fault.rs` | errors by their right names |
+//! | `tls.rs` | certificates (feature `tls`) |
+
+mod endpoint;
+mod fault;
+mod keeper;
+mod lane;
+mod link;
+mod probe;
+mod script;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use endpoint::NodeConfig;
+#[cfg(feature = "tls")]
+pub use tls::{TlsError, TlsOptions};
+
+use crate::node::{Fault, Node, NodeState, Reply, Request};
+use lane::Lane;
+use link::Endpoint;
+use probe::Roll;
+
+/// A Redis or Valkey master. Connects in the background, again and again, until it is dropped.
+pub(crate) struct RedisNode {
+    name: Arc<str>,
+    lane: Arc<Lane>,
+    _stop: DropGuard,
+}
+
+impl RedisNode {
+    /// A node for each configuration: one set, in which no server may appear twice.
+    pub(crate) fn set(configs: Vec<NodeConfig>, timeout: Duration, runtime: &Handle) -> Vec<Arc<RedisNode>> {
+        let roll = Arc::new(Roll::default());
+        let start = |(number, config): (usize, NodeConfig)| {
+            let name = config.name().clone();
+            let lane = Arc::new(Lane::new(runtime.clone()));
+            let stop = CancellationToken::new();
+            let endpoint = Endpoint {
+                number,
+                name: name.clone(),
+                config: config.into_fred(),
+                roll: roll.clone(),
+                timeout,
+            };
+            let kept = keeper::keep(endpoint, lane.clone());
+            let driven = lane.clone().drive();
+            runtime.spawn(stop.clone().run_until_cancelled_owned(async {
+                tokio::join!(kept, driven);
+            }));
+            Arc::new(RedisNode {
+                name,
+                lane,
+                _stop: stop.drop_guard(),
+            })
+        };
+        configs.into_iter().enumerate().map(start).collect()
+    }
+
+    /// The node's state, and notice of its changes.
+    pub(crate) fn watch(&self) -> watch::Receiver<NodeState> {
+        self.lane.status().subscribe()
+    }
+}
+
+impl Node for RedisNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>> {
+        self.lane.call(request, budget)
+    }
+
+    fn status(&self) -> NodeState {
+        self.lane.status().borrow().clone()
+    }
+}
+
+impl fmt::Debug for RedisNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisNode")
+            .field("name", &self.name)
+            .field("state", &self.status())
+            .finish()
+    }
+}

@@ -1,0 +1,203 @@
+//! What a server must be before it may vote (R1), read from its `INFO`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::node::Unfit;
+
+/// Older servers refuse scripts that read the time before they write.
+const OLDEST_MAJOR_VERSION: u32 = 5;
+
+/// What `INFO` says of a server, as far as a lock cares.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) run_id: Arc<str>,
+    pub(super) version: Arc<str>,
+    eviction: Option<Arc<str>>,
+}
+
+impl Facts {
+    /// Reads and judges: `Err` if this server may not vote whatever its state.
+    pub(super) fn read(info: &str) -> Result<Facts, Unfit> {
+        let fields: HashMap<&str, &str> = info
+            .lines()
+            .filter_map(|line| line.trim_end().split_once(':'))
+            .collect();
+        let field = |name: &str| fields.get(name).copied();
+        let need = |name: &str| {
+            field(name).ok_or_else(|| Unfit::Unreadable {
+                detail: format!("no {name} in it").into(),
+            })
+        };
+
+        if field("redis_mode") == Some("sentinel") {
+            return Err(Unfit::Sentinel);
+        }
+        if field("redis_mode") == Some("cluster") || field("cluster_enabled") == Some("1") {
+            return Err(Unfit::ClusterMember);
+        }
+        if need("role")? != "master" {
+            return Err(Unfit::Replica);
+        }
+        let version = need("redis_version")?;
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse::<u32>().ok());
+        if major.is_none_or(|major| major < OLDEST_MAJOR_VERSION) {
+            return Err(Unfit::TooOld {
+                version: version.into(),
+            });
+        }
+        let run_id = need("run_id")?;
+        if run_id.is_empty() {
+            return Err(Unfit::Unreadable {
+                detail: "its run_id is empty".into(),
+            });
+        }
+        Ok(Facts {
+            run_id: run_id.into(),
+            version: version.into(),
+            eviction: field("maxmemory_policy")
+                .filter(|policy| *policy != "noeviction")
+                .map(Arc::from),
+        })
+    }
+
+    /// Settings under which the server may vote, but should not be run.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        self.eviction
+            .iter()
+            .map(|policy| {
+                format!(
+                    "maxmemory-policy is {policy}: locks can be evicted before they expire; use noeviction"
+                )
+            })
+            .collect()
+    }
+}
+
+/// Which node of a set has claimed which server, by run id: no server votes twice.
+#[derive(Debug, Default)]
+pub(super) struct Roll(Mutex<HashMap<usize, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    name: Arc<str>,
+    run_id: Arc<str>,
+}
+
+impl Roll {
+    /// Enters the server behind node number `node`, in place of the one that was there before.
+    pub(super) fn enter(&self, node: usize, name: &Arc<str>, run_id: &Arc<str>) -> Result<(), Unfit> {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = entries
+            .iter()
+            .find(|(number, entry)| **number != node && entry.run_id == *run_id);
+        if let Some((_, entry)) = taken {
+            return Err(Unfit::Duplicate {
+                other: entry.name.clone(),
+            });
+        }
+        entries.insert(
+            node,
+            Entry {
+                name: name.clone(),
+                run_id: run_id.clone(),
+            },
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(change: &[(&str, &str)]) -> String {
+        let mut fields = vec![
+            ("redis_version", "7.0.15"),
+            ("redis_mode", "standalone"),
+            ("run_id", "abc"),
+            ("role", "master"),
+            ("maxmemory_policy", "noeviction"),
+            ("cluster_enabled", "0"),
+        ];
+        for (name, value) in change {
+            fields.retain(|(field, _)| field != name);
+            if !value.is_empty() {
+                fields.push((name, value));
+            }
+        }
+        let lines: Vec<String> = fields
+            .iter()
+            .map(|(name, value)| format!("{name}:{value}\r\n"))
+            .collect();
+        format!("# Server\r\n{}\r\n", lines.concat())
+    }
+
+    #[test]
+    fn a_plain_master_may_vote() {
+        let facts = Facts::read(&info(&[])).unwrap();
+        assert_eq!(&*facts.run_id, "abc");
+        assert!(facts.warnings().is_empty());
+    }
+
+    #[test]
+    fn whatever_is_not_an_independent_master_may_not() {
+        let cases = [
+            (("role", "slave"), Unfit::Replica),
+            (("cluster_enabled", "1"), Unfit::ClusterMember),
+            (("redis_mode", "cluster"), Unfit::ClusterMember),
+            (("redis_mode", "sentinel"), Unfit::Sentinel),
+            (
+                ("redis_version", "4.0.14"),
+                Unfit::TooOld {
+                    version: "4.0.14".into(),
+                },
+            ),
+            (
+                ("redis_version", "next"),
+                Unfit::TooOld {
+                    version: "next".into(),
+                },
+            ),
+            (
+                ("run_id", ""),
+                Unfit::Unreadable {
+                    detail: "no run_id in it".into(),
+                },
+            ),
+            (
+                ("role", ""),
+                Unfit::Unreadable {
+                    detail: "no role in it".into(),
+                },
+            ),
+        ];
+        for (change, unfit) in cases {
+            assert_eq!(Facts::read(&info(&[change])).unwrap_err(), unfit);
+        }
+        assert!(matches!(Facts::read("").unwrap_err(), Unfit::Unreadable { .. }));
+    }
+
+    #[test]
+    fn eviction_is_worth_a_warning() {
+        let facts = Facts::read(&info(&[("maxmemory_policy", "allkeys-lru")])).unwrap();
+        assert!(facts.warnings()[0].contains("allkeys-lru"));
+    }
+
+    #[test]
+    fn a_server_is_entered_once_and_a_restarted_one_again() {
+        let roll = Roll::default();
+        let (a, b): (Arc<str>, Arc<str>) = ("a:1".into(), "b:1".into());
+        roll.enter(0, &a, &"run1".into()).unwrap();
+        roll.enter(0, &a, &"run1".into()).unwrap();
+        assert_eq!(
+            roll.enter(1, &b, &"run1".into()).unwrap_err(),
+            Unfit::Duplicate { other: a.clone() }
+        );
+        roll.enter(0, &a, &"run2".into()).unwrap();
+        roll.enter(1, &b, &"run1".into()).unwrap();
+    }
+}

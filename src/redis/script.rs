@@ -1,0 +1,119 @@
+//! The one script: how requests become its arguments, and its answer replies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::error::Error;
+use fred::types::Value;
+
+use super::fault;
+use crate::node::{Action, Fault, Reply, Request};
+
+pub(super) const LOCK: &str = include_str!("lock.lua");
+
+const TOO_LATE: i64 = 2;
+const MISSING: i64 = 3;
+const FOREIGN: i64 = 4;
+const DONE: i64 = 1;
+
+/// One request on its way to a node.
+#[derive(Debug)]
+pub(super) struct Item<'a> {
+    pub(super) request: &'a Request,
+    /// A9: the last moment at which an acquire may act, in microseconds of the node's clock.
+    pub(super) latest: i64,
+}
+
+/// Arguments of `EVALSHA` or `EVAL` after the digest or text.
+pub(super) fn arguments(script: Value, items: &[Item<'_>]) -> Vec<Value> {
+    let mut args = Vec::with_capacity(2 + 5 * items.len());
+    args.push(script);
+    args.push(Value::Integer(items.len() as i64));
+    args.extend(items.iter().map(|item| Value::from(&*item.request.key)));
+    for item in items {
+        let (operation, ttl) = match item.request.action {
+            Action::Acquire { ttl, scripted: true } => ("a", ttl),
+            // The plain SET went ahead; what is left is to ask who holds the key.
+            Action::Acquire { ttl, scripted: false } => ("h", ttl),
+            Action::Extend { ttl } => ("e", ttl),
+            Action::Release => ("r", Duration::ZERO),
+        };
+        args.push(Value::from_static_str(operation));
+        args.push(Value::from(item.request.owner.value()));
+        args.push(Value::Integer(millis(ttl)));
+        args.push(Value::Integer(item.latest));
+    }
+    args
+}
+
+pub(super) fn millis(ttl: Duration) -> i64 {
+    i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The script's answer: the node's time in microseconds, and a reply for each request.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) node_time: i64,
+    pub(super) replies: Vec<Result<Reply, Fault>>,
+}
+
+/// Reads the script's answer to `items`; an answer that makes no sense is a fault of the node.
+pub(super) fn read(answer: Result<Value, Error>, items: &[Item<'_>]) -> Result<Answer, Fault> {
+    let answer = answer.map_err(|error| fault::from_error(&error))?;
+    let Value::Array(entries) = answer else {
+        return Err(nonsense(format!("{:?} instead of a list", answer.kind())));
+    };
+    if entries.len() != items.len() + 2 {
+        return Err(nonsense(format!(
+            "{} entries for {} requests",
+            entries.len(),
+            items.len()
+        )));
+    }
+    let mut entries = entries.into_iter();
+    let node_time = match (entries.next(), entries.next()) {
+        (Some(seconds), Some(micros)) => time_of(&seconds, &micros)?,
+        _ => return Err(nonsense("no time".into())),
+    };
+    let replies = entries
+        .zip(items)
+        .map(|(entry, item)| reply_of(entry, item.request))
+        .collect();
+    Ok(Answer { node_time, replies })
+}
+
+/// `TIME`'s two strings as microseconds.
+pub(super) fn time_of(seconds: &Value, micros: &Value) -> Result<i64, Fault> {
+    let parse = |value: &Value| value.as_str().and_then(|text| text.parse::<i64>().ok());
+    parse(seconds)
+        .zip(parse(micros))
+        .and_then(|(seconds, micros)| seconds.checked_mul(1_000_000)?.checked_add(micros))
+        .ok_or_else(|| nonsense("time is not two numbers".into()))
+}
+
+fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
+    match (entry, request.action) {
+        (Value::Integer(DONE), Action::Acquire { .. }) => Ok(Reply::Granted),
+        (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
+        (Value::Integer(DONE), Action::Release) => Ok(Reply::Released),
+        (Value::Integer(TOO_LATE), Action::Acquire { .. }) => Err(Fault::TooLate),
+        (Value::Integer(MISSING), Action::Extend { .. } | Action::Release) => Ok(Reply::Missing),
+        (Value::Integer(FOREIGN), Action::Extend { .. } | Action::Release) => Ok(Reply::Foreign),
+        (Value::Array(held), Action::Acquire { .. }) => match held.as_slice() {
+            [Value::Integer(-1)] => Ok(Reply::Held { remaining: None }),
+            // -2: gone since it was found held. It was held.
+            [Value::Integer(left)] => Ok(Reply::Held {
+                remaining: Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))),
+            }),
+            _ => Err(nonsense("held, but not for how long".into())),
+        },
+        (Value::String(error), _) => Err(fault::from_message(&error, request)),
+        (other, action) => Err(nonsense(format!("{:?} for {action:?}", other.kind()))),
+    }
+}
+
+fn nonsense(detail: String) -> Fault {
+    Fault::Protocol {
+        detail: Arc::from(detail),
+    }
+}

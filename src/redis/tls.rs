@@ -1,0 +1,133 @@
+//! Certificates for `rediss://` (feature `tls`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use fred::types::config::TlsConnector;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Whom to trust, and who we are. By default the system's certificate authorities, and no client certificate.
+///
+/// `Debug` does not show the key.
+#[derive(Clone, Default)]
+pub struct TlsOptions {
+    authorities: Option<Vec<u8>>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl TlsOptions {
+    /// The system's certificate authorities, no client certificate.
+    pub fn new() -> Self {
+        TlsOptions::default()
+    }
+
+    /// Trusts the certificates in `pem`, *instead of* the system's.
+    pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authorities = Some(pem.into());
+        self
+    }
+
+    /// Identifies this client by a certificate (chain) and its private key, both PEM.
+    pub fn client_pem(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
+    pub(super) fn connector(&self) -> Result<TlsConnector, TlsError> {
+        // Named, not taken from the process: another crate may have brought a second provider, and then none is default.
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(self.roots()?);
+        let config = match &self.identity {
+            Some((certificate, key)) => {
+                let chain = certificates(certificate, "client certificate")?;
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| TlsError::Pem {
+                    what: "client key",
+                    reason: error.to_string(),
+                })?;
+                config.with_client_auth_cert(chain, key)?
+            }
+            None => config.with_no_client_auth(),
+        };
+        Ok(config.into())
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TlsError> {
+        let mut store = RootCertStore::empty();
+        match &self.authorities {
+            Some(pem) => {
+                for certificate in certificates(pem, "certificate authority")? {
+                    store.add(certificate)?;
+                }
+            }
+            None => {
+                let native = rustls_native_certs::load_native_certs();
+                // Single broken files in a system's store are common, and no reason to trust none.
+                store.add_parsable_certificates(native.certs);
+                if let (true, Some(error)) = (store.is_empty(), native.errors.first()) {
+                    return Err(TlsError::System {
+                        reason: error.to_string(),
+                    });
+                }
+            }
+        }
+        Ok(store)
+    }
+}
+
+impl fmt::Debug for TlsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsOptions")
+            .field("own_authorities", &self.authorities.is_some())
+            .field("client_certificate", &self.identity.is_some())
+            .finish()
+    }
+}
+
+fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| TlsError::Pem {
+            what,
+            reason: error.to_string(),
+        })?;
+    if found.is_empty() {
+        return Err(TlsError::Pem {
+            what,
+            reason: "no certificate in it".into(),
+        });
+    }
+    Ok(found)
+}
+
+/// A certificate or key cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// Not readable as PEM.
+    #[error("{what}: {reason}")]
+    Pem {
+        /// Which one.
+        what: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The system's certificate authorities could not be read.
+    #[error("the system's certificate authorities: {reason}")]
+    System {
+        /// What is wrong.
+        reason: String,
+    },
+    /// Certificate and key do not go together, or are of a kind that is not supported.
+    #[error("TLS: {0}")]
+    Rustls(String),
+}
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> Self {
+        TlsError::Rustls(error.to_string())
+    }
+}

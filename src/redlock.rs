@@ -1,0 +1,318 @@
+//! The manager: a set of nodes, and attempts to lock on them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::builder::RedlockBuilder;
+use crate::claim::{Claim, Janitor};
+use crate::error::{AcquireError, ConnectError, RunError, Votes};
+use crate::hold::Hold;
+use crate::lease::{Lease, LeaseHandle};
+use crate::node::NodeState;
+use crate::options::{self, LockOptions, Terms, Wait};
+use crate::protocol::quorum::Verdict;
+use crate::round::Nodes;
+use crate::wait::Waiting;
+
+/// A set of independent Redis or Valkey masters on which locks are held.
+///
+/// Make one per process and clone it freely: clones share their connections, one per node. It lives on the tokio runtime
+/// that it was connected on; locks may be taken from others too.
+#[derive(Clone)]
+pub struct Redlock {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    nodes: Nodes,
+    prefix: String,
+    defaults: LockOptions,
+    janitor: Janitor,
+    shut_down: AtomicBool,
+}
+
+/// One node of a set, as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its name: an address without credentials.
+    pub name: Arc<str>,
+    /// What is known of it.
+    pub state: NodeState,
+}
+
+impl Redlock {
+    /// Connects to the nodes at `urls`, with the safe defaults of [`builder`](Self::builder).
+    ///
+    /// Returns when a quorum of nodes is up. The others join by themselves later.
+    ///
+    /// # Errors
+    /// See [`RedlockBuilder::connect`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections.
+    pub async fn connect<U>(urls: impl IntoIterator<Item = U>) -> Result<Redlock, ConnectError>
+    where
+        U: AsRef<str>,
+    {
+        Redlock::builder().urls(urls).connect().await
+    }
+
+    /// Everything that can be set about a manager.
+    pub fn builder() -> RedlockBuilder {
+        RedlockBuilder::new()
+    }
+
+    pub(crate) fn from_parts(
+        nodes: Nodes,
+        prefix: String,
+        defaults: LockOptions,
+        janitor: Janitor,
+    ) -> Redlock {
+        Redlock {
+            inner: Arc::new(Inner {
+                nodes,
+                prefix,
+                defaults,
+                janitor,
+                shut_down: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Begins to lock `resource`: any UTF-8 text of 1 to [`MAX_RESOURCE_BYTES`](crate::MAX_RESOURCE_BYTES) bytes.
+    ///
+    /// Nothing happens before [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or
+    /// [`run`](LockRequest::run).
+    pub fn lock(&self, resource: impl Into<Arc<str>>) -> LockRequest {
+        LockRequest {
+            redlock: self.clone(),
+            resource: resource.into(),
+            options: self.inner.defaults.clone(),
+        }
+    }
+
+    /// The nodes, in the order in which they were configured.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        let status = |node: &Arc<dyn crate::node::Node>| NodeStatus {
+            name: node.name().into(),
+            state: node.status(),
+        };
+        self.inner.nodes.iter().map(status).collect()
+    }
+
+    /// Refuses new locks from now on, and waits until everything that dropped leases, lost attempts and cancelled calls
+    /// left on nodes is deleted or has expired: at most for the longest TTL in use.
+    ///
+    /// Leases still held stay held; release them first. Call this before the runtime ends, for clean-ups end with it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; the clean-ups go on.
+    pub async fn shutdown(&self) {
+        self.inner.shut_down.store(true, Ordering::Release);
+        self.inner.janitor.finished().await;
+    }
+}
+
+impl fmt::Debug for Redlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redlock")
+            .field("nodes", &self.inner.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lock about to be taken. Settings made here override the manager's.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is locked before acquire, try_acquire or run"]
+pub struct LockRequest {
+    redlock: Redlock,
+    resource: Arc<str>,
+    options: LockOptions,
+}
+
+impl LockRequest {
+    /// How long the lock lives on the nodes if it is not renewed. Default 30 s; 10 ms to 365 days, in whole milliseconds.
+    ///
+    /// A crashed holder blocks the resource for this long. Shorter means more renewals, and less time to bridge a pause
+    /// of this process or of the network.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = ttl;
+        self
+    }
+
+    /// How long a single node may take to answer. Default a tenth of the TTL.
+    pub fn node_budget(mut self, budget: Duration) -> Self {
+        self.options.node_budget = Some(budget);
+        self
+    }
+
+    /// Keeps trying for this long (default 10 s), the last time at its very end. An attempt under way is finished, which
+    /// takes at most one node budget longer.
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.options.wait = Wait::Within(limit);
+        self
+    }
+
+    /// Keeps trying for as long as it takes, provided that a quorum of nodes answers: an outage of more than a TTL (and
+    /// more than 10 s) ends it with [`AcquireError::NoQuorum`].
+    pub fn forever(mut self) -> Self {
+        self.options.wait = Wait::Forever;
+        self
+    }
+
+    /// Whether a background task renews the lease every third of its TTL. On by default.
+    pub fn watchdog(mut self, on: bool) -> Self {
+        self.options.watchdog = on;
+        self
+    }
+
+    /// The lease is lost after this long, however often it is renewed: a bound for holders that are stuck. Off by default.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.options.max_hold = Some(most);
+        self
+    }
+
+    /// `false` takes the lock with the plain `SET key token NX PX ttl` in place of the script that also refuses to act
+    /// late. On by default.
+    pub fn fencing(mut self, on: bool) -> Self {
+        self.options.fencing = on;
+        self
+    }
+
+    /// Acquires the lock, trying for as long as set by [`within`](Self::within) or [`forever`](Self::forever).
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if somebody else has it, [`AcquireError::NoQuorum`] if too few nodes answer: each with what
+    /// every node said.
+    ///
+    /// # Cancel safety
+    /// Cancel safe at any point: whatever was set on nodes is deleted in the background.
+    pub async fn acquire(self) -> Result<Lease, AcquireError> {
+        let inner = &self.redlock.inner;
+        let terms = self.options.terms()?;
+        let key = options::key(&inner.prefix, &self.resource)?;
+        let mut waiting = Waiting::new(self.options.wait, self.options.backoff, terms.ttl);
+        loop {
+            if inner.shut_down.load(Ordering::Acquire) {
+                return Err(AcquireError::ShutDown);
+            }
+            let defeat = match self.attempt(&key, terms).await {
+                Ok(lease) => return Ok(lease),
+                Err(defeat) => defeat,
+            };
+            let quorum = !matches!(defeat, Defeat::NoQuorum(_));
+            match waiting.next_attempt(quorum, fastrand::u32(..)) {
+                Some(moment) => sleep_until(moment).await,
+                None => return Err(defeat.into_error(self.resource.clone(), &waiting)),
+            }
+        }
+    }
+
+    /// Acquires the lock in a single attempt: the answer comes within a node budget, and normally after one round trip.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(mut self) -> Result<Lease, AcquireError> {
+        self.options.wait = Wait::Try;
+        self.acquire().await
+    }
+
+    /// Runs `work` under the lock: acquires it, renews it while `work` runs, releases it afterwards. If the lease is lost,
+    /// `work` is cancelled (its future dropped) shortly *before* the deadline.
+    ///
+    /// ```no_run
+    /// # async fn rebuild() -> u32 { 0 }
+    /// # async fn example(redlock: quorlock::Redlock) -> Result<(), quorlock::RunError> {
+    /// let report = redlock.lock("nightly").run(|lease| async move {
+    ///     println!("held for {:?} more unless renewed", lease.remaining());
+    ///     rebuild().await
+    /// }).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Cancelling takes effect where `work` awaits. Work that blocks its thread goes on past the deadline.
+    ///
+    /// # Errors
+    /// [`RunError::Acquire`] if `work` was never started, [`RunError::Lost`] if it was cancelled.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `work` and releases the lock in the background.
+    pub async fn run<F, W>(self, work: F) -> Result<W::Output, RunError>
+    where
+        F: FnOnce(LeaseHandle) -> W,
+        W: Future,
+    {
+        let lease = self.acquire().await?;
+        // Timers are late by up to a millisecond or two.
+        let lead = (lease.ttl() / 100).max(Duration::from_millis(2));
+        let outcome = tokio::select! {
+            biased;
+            lost = lease.expiring(lead) => Err(RunError::Lost(lost)),
+            output = work(lease.handle()) => Ok(output),
+        };
+        let released = lease.release().await;
+        tracing::debug!(%released, "scoped run over");
+        outcome
+    }
+
+    /// One attempt (A1-A6).
+    async fn attempt(&self, key: &Arc<str>, terms: Terms) -> Result<Lease, Defeat> {
+        let inner = &self.redlock.inner;
+        let mut claim = Claim::acquire(&inner.nodes, &inner.janitor, key.clone(), &terms);
+        let round = claim.attempt();
+        let verdict = round.verdict().await;
+        let (started, votes, answered) = (round.started, round.votes(), round.tally().answered());
+        // A lost claim is dropped on return, and so cleaned up (A6).
+        match verdict {
+            // A5: checked when everything that had to be awaited has been.
+            Verdict::Won if Instant::now() < started + terms.believable => {
+                claim.won();
+                let hold = Hold::new(self.resource.clone(), terms, votes, started, claim);
+                Ok(Lease::start(hold, inner.janitor.runtime()))
+            }
+            Verdict::Won => Err(Defeat::TooLate(votes)),
+            Verdict::Lost | Verdict::Pending if answered => Err(Defeat::Held(votes)),
+            Verdict::Lost | Verdict::Pending => Err(Defeat::NoQuorum(votes)),
+        }
+    }
+}
+
+/// How an attempt was lost.
+enum Defeat {
+    Held(Votes),
+    NoQuorum(Votes),
+    TooLate(Votes),
+}
+
+impl Defeat {
+    fn into_error(self, resource: Arc<str>, waiting: &Waiting) -> AcquireError {
+        let (attempts, waited) = (waiting.attempts(), waiting.waited());
+        match self {
+            Defeat::Held(votes) => AcquireError::Held {
+                resource,
+                attempts,
+                waited,
+                votes,
+            },
+            Defeat::NoQuorum(votes) => AcquireError::NoQuorum {
+                resource,
+                attempts,
+                waited,
+                votes,
+            },
+            Defeat::TooLate(votes) => AcquireError::TooLate {
+                resource,
+                attempts,
+                waited,
+                votes,
+            },
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! When to try again, and when to give up (W4).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::options::Wait;
+use crate::protocol::backoff::Backoff;
+
+/// Shortest outage that [`Wait::Forever`] sits out.
+const SHORTEST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The attempts of one acquire.
+pub(crate) struct Waiting {
+    wait: Wait,
+    backoff: Backoff,
+    started: Instant,
+    attempts: u32,
+    /// How long nodes may be out of reach before waiting for ever ends.
+    patience: Duration,
+    out_of_reach_since: Option<Instant>,
+}
+
+impl Waiting {
+    pub(crate) fn new(wait: Wait, backoff: Backoff, ttl: Duration) -> Self {
+        Waiting {
+            wait,
+            backoff,
+            started: Instant::now(),
+            attempts: 0,
+            patience: ttl.max(SHORTEST_PATIENCE),
+            out_of_reach_since: None,
+        }
+    }
+
+    /// An attempt has failed; `quorum` tells whether a quorum of nodes answered it.
+    ///
+    /// The moment of the next attempt, or `None` if there is to be none. Nothing sleeps without trying afterwards: what
+    /// is left of the time is slept and then used for a last attempt.
+    pub(crate) fn next_attempt(&mut self, quorum: bool, random: u32) -> Option<Instant> {
+        self.attempts = self.attempts.saturating_add(1);
+        let now = Instant::now();
+        self.out_of_reach_since = if quorum {
+            None
+        } else {
+            self.out_of_reach_since.or(Some(now))
+        };
+        let next = now + self.backoff.delay(self.attempts, random);
+        match self.wait {
+            Wait::Try => None,
+            Wait::Within(limit) => match self.started.checked_add(limit) {
+                Some(last) if now >= last => None,
+                Some(last) => Some(next.min(last)),
+                None => Some(next),
+            },
+            // For ever is for a lock that is held. An outage is to be reported, not to be sat out in silence.
+            Wait::Forever => {
+                let out = self
+                    .out_of_reach_since
+                    .is_some_and(|since| now - since >= self.patience);
+                (!out).then_some(next)
+            }
+        }
+    }
+
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    pub(crate) fn waited(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    fn waiting(wait: Wait) -> Waiting {
+        Waiting::new(wait, Backoff::default(), Duration::from_secs(30))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_is_one_attempt() {
+        assert_eq!(waiting(Wait::Try).next_attempt(true, 0), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn within_ends_with_an_attempt_at_its_very_end_and_no_sleep_after_it() {
+        let mut waiting = waiting(Wait::Within(Duration::from_millis(25)));
+        let start = Instant::now();
+        let mut moments = Vec::new();
+        while let Some(next) = waiting.next_attempt(true, 0) {
+            advance(next - Instant::now()).await;
+            moments.push((next - start).as_millis());
+        }
+        assert_eq!(moments, [10, 20, 25]);
+        assert_eq!(waiting.attempts(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn zero_time_is_one_attempt_and_huge_times_do_not_overflow() {
+        assert_eq!(waiting(Wait::Within(Duration::ZERO)).next_attempt(true, 0), None);
+        assert!(
+            waiting(Wait::Within(Duration::MAX))
+                .next_attempt(false, u32::MAX)
+                .is_some()
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn for_ever_sits_out_a_holder_but_not_an_outage() {
+        let mut waiting = waiting(Wait::Forever);
+        for _ in 0..1_000 {
+            assert!(waiting.next_attempt(true, 0).is_some());
+            advance(Duration::from_secs(60)).await;
+        }
+        assert!(waiting.next_attempt(false, 0).is_some());
+        advance(Duration::from_secs(29)).await;
+        assert!(waiting.next_attempt(false, 0).is_some());
+        // Back for a moment: the count starts afresh.
+        assert!(waiting.next_attempt(true, 0).is_some());
+        assert!(waiting.next_attempt(false, 0).is_some());
+        advance(Duration::from_secs(30)).await;
+        assert_eq!(waiting.next_attempt(false, 0), None);
+    }
+}
