@@ -1,1 +1,4 @@
 //! quorlock: a lock on a quorum of independent Redis masters.
+
+#[cfg(feature = "testbed")]
+pub mod testbed;
