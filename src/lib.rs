@@ -11,6 +11,8 @@ mod protocol;
 mod redis;
 mod redlock;
 mod round;
+#[cfg(feature = "testbed")]
+pub mod testbed;
 mod wait;
 mod watchdog;
 

@@ -1,0 +1,312 @@
+//! Real Redis masters on loopback, for tests and demonstrations (feature `testbed`).
+//!
+//! A [`Testbed`] is a number of independent `redis-server` or `valkey-server` processes on free ports, with their data in
+//! a temporary folder. They are set up as a lock needs them: every write is on disk before it is acknowledged, and nothing
+//! is evicted. Nodes can be [killed](TestNode::kill), [stopped](TestNode::stop) and
+//! [restarted](TestNode::restart) with or without their data, and a [`Proxy`] makes the network in front of them fail.
+//!
+//! Nothing is left behind: the servers end and the folder goes when the testbed is dropped (also by a panic, also
+//! outside a runtime), and when this process dies in any way, `kill -9` included.
+//!
+//! ```
+//! use quorlock::testbed::{Data, Testbed};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let testbed = Testbed::start(3).await?;
+//! println!("{}", testbed.urls().join(" ")); // hand these to the service under test
+//!
+//! let node = &testbed.nodes()[0];
+//! node.command(&["SET", "greeting", "hello"]).await?;
+//! node.restart(Data::Keep).await?;
+//! assert_eq!(node.command(&["GET", "greeting"]).await?.as_str(), Some("hello"));
+//!
+//! testbed.shutdown().await;
+//! # Ok(())
+//! # })
+//! # }
+//! ```
+//!
+//! It needs Unix (`/bin/sh`) and a server binary: the first `valkey-server` or `redis-server` on the `PATH`, or what the
+//! environment variable `QUORLOCK_REDIS_SERVER` names.
+
+mod binary;
+mod engine;
+mod error;
+mod guard;
+mod node;
+mod port;
+mod proxy;
+mod pump;
+mod resp;
+mod seat;
+mod server;
+
+use std::{
+    env, fmt,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use futures_util::future::try_join_all;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use self::{
+    engine::Engine,
+    guard::Guard,
+    seat::{Plan, TlsFiles},
+};
+pub use self::{
+    error::TestbedError,
+    node::{Data, TestNode},
+    proxy::Proxy,
+    resp::Value,
+};
+
+/// A number of running Redis masters. Dropping it ends them and removes their data.
+///
+/// The drop blocks until all is gone, which takes milliseconds (a process that resists is given up after about two
+/// seconds), and needs no runtime. [`shutdown`](Testbed::shutdown) does the same without blocking.
+pub struct Testbed {
+    nodes: Vec<TestNode>,
+    engine: Option<Engine>,
+    keeper: Option<Guard>,
+    folder: Option<TempDir>,
+    path: PathBuf,
+}
+
+impl Testbed {
+    /// Starts so many nodes, without proxies. Returns when all of them answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`TestbedBuilder::start`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the nodes that were started.
+    pub async fn start(nodes: usize) -> Result<Testbed, TestbedError> {
+        Testbed::builder().nodes(nodes).start().await
+    }
+
+    /// A testbed with other settings than the default ones.
+    pub fn builder() -> TestbedBuilder {
+        TestbedBuilder::default()
+    }
+
+    /// What clients should use, in the order of the nodes: the proxies where there are some, else the servers.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(TestNode::url).collect()
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> &[TestNode] {
+        &self.nodes
+    }
+
+    /// The node with this index, counted from 0.
+    pub fn node(&self, index: usize) -> Option<&TestNode> {
+        self.nodes.get(index)
+    }
+
+    /// The folder that holds everything the servers write. It goes away with the testbed.
+    pub fn folder(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ends the testbed as dropping it does, but without blocking the runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// The end goes on in the background when the future is dropped, also before its first poll.
+    pub fn shutdown(self) -> impl Future<Output = ()> + Send {
+        let (done, ended) = oneshot::channel::<()>();
+        let end = move || {
+            drop(self);
+            drop(done);
+        };
+        // Without a thread the closure, and so the testbed, is dropped right here.
+        if let Err(error) = thread::Builder::new()
+            .name("quorlock-testbed-end".into())
+            .spawn(end)
+        {
+            tracing::warn!(%error, "a testbed was ended without a thread of its own");
+        }
+        async move {
+            let _ = ended.await; // resolves when the sender is dropped
+        }
+    }
+
+    fn end(&mut self) {
+        let mut servers: Vec<_> = self.nodes.iter().filter_map(TestNode::close).collect();
+        for server in &mut servers {
+            server.guard().release(); // all at once, then wait
+        }
+        for server in servers {
+            if let Err(error) = server.end() {
+                tracing::warn!(%error, "a testbed server could not be ended in an orderly way");
+            }
+        }
+        self.engine = None; // ends proxies, and servers that are just being started
+        self.keeper = None; // removes the folder
+        if let Some(folder) = self.folder.take()
+            && folder.path().exists()
+            && let Err(error) = folder.close()
+        {
+            tracing::warn!(%error, folder = %self.path.display(), "a testbed folder could not be removed");
+        }
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Testbed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Testbed")
+            .field("folder", &self.path)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How to start a [`Testbed`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing runs before `start`"]
+pub struct TestbedBuilder {
+    nodes: usize,
+    server: Option<PathBuf>,
+    settings: Vec<(String, String)>,
+    password: Option<String>,
+    tls: Option<TlsFiles>,
+    proxies: bool,
+    unix_sockets: bool,
+}
+
+impl Default for TestbedBuilder {
+    fn default() -> Self {
+        TestbedBuilder {
+            nodes: 5,
+            server: None,
+            settings: Vec::new(),
+            password: None,
+            tls: None,
+            proxies: false,
+            unix_sockets: false,
+        }
+    }
+}
+
+impl TestbedBuilder {
+    /// How many nodes. Default: 5.
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// The server binary: a path, or a name to look for on the `PATH`. Default: what `QUORLOCK_REDIS_SERVER` names, else
+    /// the first of `valkey-server` and `redis-server` on the `PATH`.
+    ///
+    /// A script is fine if it `exec`s the server.
+    pub fn server(mut self, server: impl Into<PathBuf>) -> Self {
+        self.server = Some(server.into());
+        self
+    }
+
+    /// One more server setting, as in `redis.conf`, with or without leading dashes: `.arg("maxmemory", "10mb")`,
+    /// `.arg("enable-debug-command", "local")`. It overrides the testbed's own. Not for `port`, `bind`, `dir`, `logfile`
+    /// (they are how the testbed finds its servers), nor for `requirepass` (see [`password`](TestbedBuilder::password)).
+    pub fn arg(mut self, name: impl AsRef<str>, value: impl Into<String>) -> Self {
+        let name = name.as_ref().trim_start_matches('-').to_owned();
+        self.settings.push((name, value.into()));
+        self
+    }
+
+    /// The password of all servers. It is part of the URLs. Default: none.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// Whether there is a [`Proxy`] in front of each node. Default: no.
+    pub fn proxies(mut self, proxies: bool) -> Self {
+        self.proxies = proxies;
+        self
+    }
+
+    /// Whether each server also listens on a Unix socket ([`TestNode::unix_url`]). Default: no.
+    pub fn unix_sockets(mut self, unix_sockets: bool) -> Self {
+        self.unix_sockets = unix_sockets;
+        self
+    }
+
+    /// Whether each server also listens for TLS, on one more port ([`TestNode::tls_url`]), with these PEM files: its
+    /// certificate (valid for 127.0.0.1), the key, and the CA for client certificates. Clients need none, unless
+    /// `.arg("tls-auth-clients", "yes")` says so. Default: no TLS.
+    pub fn tls(mut self, cert: impl AsRef<Path>, key: impl AsRef<Path>, ca: impl AsRef<Path>) -> Self {
+        // Servers run in their own folders. An empty path stays as it is, for the server to complain about.
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        self.tls = Some(TlsFiles {
+            cert: absolute(cert.as_ref()),
+            key: absolute(key.as_ref()),
+            ca: absolute(ca.as_ref()),
+        });
+        self
+    }
+
+    /// Starts the nodes. Returns when all of them answer.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::ServerMissing`] without a server binary; [`TestbedError::Exited`] or
+    /// [`TestbedError::NotReady`], with the end of its log, when a server did not come up (a wrong setting, for example).
+    /// Nothing is left running then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the nodes that were started.
+    pub async fn start(self) -> Result<Testbed, TestbedError> {
+        if self.nodes == 0 {
+            return Err(TestbedError::NoNodes);
+        }
+        let server = binary::find(self.server)?;
+        let temporary = env::temp_dir();
+        let folder = tempfile::Builder::new()
+            .prefix("quorlock-testbed-")
+            .tempdir()
+            .map_err(TestbedError::folder("make a folder in", temporary))?;
+        let path = folder.path().to_owned();
+        let keeper = Guard::folder(&path).map_err(TestbedError::system(
+            "start /bin/sh to guard the testbed's folder",
+        ))?;
+        let engine = Engine::start()?;
+        let handle = engine.handle().clone();
+        // From here on, whatever goes wrong, dropping this cleans up.
+        let mut testbed = Testbed {
+            nodes: Vec::new(),
+            engine: Some(engine),
+            keeper: Some(keeper),
+            folder: Some(folder),
+            path,
+        };
+
+        let plan = Plan {
+            server,
+            settings: self.settings,
+            password: self.password,
+            tls: self.tls,
+            unix_sockets: self.unix_sockets,
+            proxies: self.proxies,
+        };
+        let starts = (0..self.nodes).map(|node| {
+            let folder = testbed.path.join(node.to_string());
+            handle.run(TestNode::start(node, plan.clone(), folder, handle.clone()))
+        });
+        testbed.nodes = try_join_all(starts).await?;
+        Ok(testbed)
+    }
+}

@@ -1,0 +1,271 @@
+//! What stays of a node while its servers come and go: ports, folder, settings, and who may change the server.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::time::sleep;
+use url::Url;
+
+use super::{
+    Data, TestbedError,
+    engine::blocking,
+    port::Port,
+    server::{Failure, Server, Spec},
+};
+
+/// How many ports are tried for a new node.
+const PORTS: usize = 10;
+/// How long a restarting node insists on its port.
+const PORT_WITHIN: Duration = Duration::from_secs(10);
+
+/// What it takes to make a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) server: PathBuf,
+    pub(crate) settings: Vec<(String, String)>,
+    pub(crate) password: Option<String>,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) unix_sockets: bool,
+    pub(crate) proxies: bool,
+}
+
+/// PEM files for the servers' TLS ports.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsFiles {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) ca: PathBuf,
+}
+
+/// A node's place.
+pub(crate) struct Seat {
+    pub(crate) spec: Arc<Spec>,
+    unix_socket: Option<PathBuf>,
+    taken: Mutex<Taken>,
+    /// Held by whoever ends or starts the server.
+    turn: tokio::sync::Mutex<()>,
+    /// Kept so that the node can come back to them.
+    ports: Ports,
+}
+
+struct Taken {
+    server: Option<Server>,
+    /// The testbed has ended: no server may come any more.
+    closed: bool,
+}
+
+struct Ports {
+    plain: Port,
+    tls: Option<Port>,
+}
+
+impl Seat {
+    /// Finds free ports and starts a server there. To be called on the engine.
+    pub(crate) async fn open(node: usize, plan: &Plan, folder: PathBuf) -> Result<Seat, TestbedError> {
+        let data = folder.join("data");
+        fs::create_dir_all(&data).map_err(TestbedError::folder("make", &data))?;
+        let unix_socket = plan.unix_sockets.then(|| folder.join("redis.sock"));
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let ports = Ports::pick(plan).map_err(TestbedError::system("find a free port"))?;
+            let spec = Arc::new(Spec {
+                node,
+                server: plan.server.clone(),
+                arguments: arguments(plan, &ports, &folder, unix_socket.as_deref()),
+                addr: ports.plain.addr(),
+                folder: folder.clone(),
+                password: plan.password.clone(),
+            });
+            match Server::launch(spec.clone()).await {
+                Ok(server) => {
+                    let taken = Mutex::new(Taken {
+                        server: Some(server),
+                        closed: false,
+                    });
+                    return Ok(Seat {
+                        spec,
+                        unix_socket,
+                        taken,
+                        turn: tokio::sync::Mutex::new(()),
+                        ports,
+                    });
+                }
+                Err(Failure::PortTaken(_)) if tries < PORTS => {}
+                Err(Failure::PortTaken(error) | Failure::Other(error)) => return Err(error),
+            }
+        }
+    }
+
+    pub(crate) fn url(&self, addr: SocketAddr) -> String {
+        self.with_password(&format!("redis://{addr}"))
+    }
+
+    pub(crate) fn tls_url(&self) -> Option<String> {
+        self.ports
+            .tls
+            .as_ref()
+            .map(|port| self.with_password(&format!("rediss://{}", port.addr())))
+    }
+
+    pub(crate) fn unix_url(&self) -> Option<String> {
+        let path = self.unix_socket.as_deref()?.display();
+        // With a password, URL parsers want a host too. It means nothing.
+        Some(match &self.spec.password {
+            None => format!("redis+unix://{path}"),
+            Some(_) => self.with_password(&format!("redis+unix://localhost{path}")),
+        })
+    }
+
+    /// The server's pid while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.taken().server.as_ref().and_then(Server::pid)
+    }
+
+    pub(crate) fn signal(&self, signal: &str) -> Result<(), TestbedError> {
+        let gone = TestbedError::NotRunning { node: self.spec.node };
+        let mut taken = self.taken();
+        let Some(server) = taken.server.as_mut() else {
+            return Err(gone);
+        };
+        let done = server
+            .guard()
+            .signal(signal)
+            .map_err(TestbedError::system("signal a server"))?;
+        if done { Ok(()) } else { Err(gone) }
+    }
+
+    pub(crate) async fn kill(&self) -> Result<(), TestbedError> {
+        let _turn = self.turn.lock().await;
+        self.end().await
+    }
+
+    pub(crate) async fn restart(&self, data: Data) -> Result<(), TestbedError> {
+        let _turn = self.turn.lock().await;
+        self.end().await?;
+        if data == Data::Wipe {
+            self.wipe().await?;
+        }
+        let server = self.launch().await?;
+        let mut taken = self.taken();
+        if taken.closed {
+            return Err(TestbedError::Ended);
+        }
+        taken.server = Some(server);
+        Ok(())
+    }
+
+    /// Gives the server away, for the end of the testbed. None comes after it.
+    pub(crate) fn close(&self) -> Option<Server> {
+        let mut taken = self.taken();
+        taken.closed = true;
+        taken.server.take()
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn end(&self) -> Result<(), TestbedError> {
+        let server = self.taken().server.take();
+        match server {
+            Some(server) => blocking(move || server.end()).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn wipe(&self) -> Result<(), TestbedError> {
+        let data = self.spec.folder.join("data");
+        blocking(move || {
+            let wiped = match fs::remove_dir_all(&data) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => fs::create_dir(&data),
+            };
+            wiped.map_err(TestbedError::folder("wipe", data))
+        })
+        .await
+    }
+
+    async fn launch(&self) -> Result<Server, TestbedError> {
+        let give_up = Instant::now() + PORT_WITHIN;
+        loop {
+            match Server::launch(self.spec.clone()).await {
+                Ok(server) => return Ok(server),
+                Err(Failure::PortTaken(_)) if Instant::now() < give_up => {
+                    sleep(Duration::from_millis(50)).await;
+                }
+                Err(Failure::PortTaken(error) | Failure::Other(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn with_password(&self, plain: &str) -> String {
+        let Some(password) = &self.spec.password else {
+            return plain.to_owned();
+        };
+        // The URLs are ours and have a host, so neither step fails; a URL without the password would be noticed.
+        let Ok(mut url) = Url::parse(plain) else {
+            return plain.to_owned();
+        };
+        let _ = url.set_password(Some(password));
+        url.into()
+    }
+}
+
+impl Ports {
+    fn pick(plan: &Plan) -> io::Result<Ports> {
+        let tls = plan.tls.as_ref().map(|_| Port::pick()).transpose()?;
+        Ok(Ports {
+            plain: Port::pick()?,
+            tls,
+        })
+    }
+}
+
+/// The server's command line. The testbed's own settings come first, so that the plan's override them.
+fn arguments(plan: &Plan, ports: &Ports, folder: &Path, unix_socket: Option<&Path>) -> Vec<String> {
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    let text = |text: &str| text.to_owned();
+    let mut settings = vec![
+        ("bind", ports.plain.addr().ip().to_string()),
+        ("port", ports.plain.addr().port().to_string()),
+        ("appendonly", text("yes")),
+        ("appendfsync", text("always")),
+        ("maxmemory-policy", text("noeviction")),
+        ("save", text("")),
+        ("protected-mode", text("no")),
+        ("daemonize", text("no")),
+        ("dir", path(&folder.join("data"))),
+        ("loglevel", text("notice")),
+        ("logfile", path(&folder.join("server.log"))),
+    ];
+    settings.extend(
+        plan.password
+            .iter()
+            .map(|password| ("requirepass", text(password))),
+    );
+    settings.extend(unix_socket.map(|socket| ("unixsocket", path(socket))));
+    if let (Some(files), Some(port)) = (&plan.tls, &ports.tls) {
+        settings.extend([
+            ("tls-port", port.addr().port().to_string()),
+            ("tls-cert-file", path(&files.cert)),
+            ("tls-key-file", path(&files.key)),
+            ("tls-ca-cert-file", path(&files.ca)),
+            ("tls-auth-clients", text("no")),
+        ]);
+    }
+    let extra = plan
+        .settings
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.clone()));
+    settings
+        .into_iter()
+        .chain(extra)
+        .flat_map(|(name, value)| [format!("--{name}"), value])
+        .collect()
+}
