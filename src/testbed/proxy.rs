@@ -2,7 +2,8 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{Shutdown, SocketAddr},
+    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -186,7 +187,11 @@ impl Desk {
             Order::Cut => {
                 self.drop_connections().await;
                 self.cut = true;
-                self.listener = None;
+                if let Some(listener) = self.listener.take()
+                    && let Err(error) = stop_listening(listener)
+                {
+                    tracing::debug!(%error, "a testbed proxy cannot stop listening");
+                }
             }
             Order::Heal => {
                 self.path
@@ -226,6 +231,16 @@ impl Desk {
 async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
     let listener = listener.ok_or(io::ErrorKind::NotConnected)?;
     listener.accept().await.map(|(client, _)| client)
+}
+
+/// Refuses connections from now on. Closing alone would do so only when the last copy of the socket is closed, and a
+/// child process that is just being started has one for a moment.
+fn stop_listening(listener: TcpListener) -> io::Result<()> {
+    let socket = std::net::TcpStream::from(OwnedFd::from(listener.into_std()?));
+    match socket.shutdown(Shutdown::Both) {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()), // macOS: nothing but closing helps
+        done => done,
+    }
 }
 
 /// A client's connection. Counted while it lives.
