@@ -15,6 +15,9 @@ use crate::protocol::backoff::Backoff;
 use crate::protocol::quorum::Standing;
 use crate::round::{Nodes, Round};
 
+/// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
+/// a late answer is as good as an early one, and better than `Uncertain`.
+const RELEASE_BUDGET: Duration = Duration::from_secs(1);
 /// For one node to confirm one try of a clean-up. Nobody waits for it, so it may be generous.
 const CLEAN_UP_BUDGET: Duration = Duration::from_secs(1);
 /// Between tries of a clean-up.
@@ -58,7 +61,7 @@ pub(crate) struct Claim {
     janitor: Janitor,
     key: Arc<str>,
     owner: OwnerToken,
-    budget: Duration,
+    release_budget: Duration,
     /// From when on it has expired everywhere by itself.
     until: Instant,
     /// The acquire: tells where the token cannot be, until it is won.
@@ -87,7 +90,7 @@ impl Claim {
             janitor: janitor.clone(),
             key,
             owner,
-            budget: terms.node_budget,
+            release_budget: terms.node_budget.max(terms.ttl.min(RELEASE_BUDGET)),
             until: gone_by(acquire.started, terms.node_budget, terms.ttl),
             acquire,
             won: false,
@@ -116,7 +119,7 @@ impl Claim {
     /// L1: compare-and-delete on all nodes; returns when the outcome is known. Nodes that have not answered by then are
     /// seen to in the background, as they are if this future is dropped.
     pub(crate) async fn release(mut self) -> ReleaseOutcome {
-        let round = Round::start(&self.nodes, &self.request(Action::Release), self.budget);
+        let round = Round::start(&self.nodes, &self.request(Action::Release), self.release_budget);
         let round = self.release.insert(round);
         round.settle(|tally| tally.standing() != Standing::Pending).await;
         match round.tally().standing() {
