@@ -130,6 +130,11 @@ fn short(duration: Duration) -> humantime::FormattedDuration {
     ))
 }
 
+fn tries(attempts: u32, waited: Duration) -> String {
+    let plural = if attempts == 1 { "" } else { "s" };
+    format!("{attempts} attempt{plural} in {}", short(waited))
+}
+
 /// [`Redlock::connect`](crate::Redlock::connect) failed. Nothing is held anywhere.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -176,7 +181,7 @@ pub enum AcquireError {
     #[error(transparent)]
     Options(#[from] OptionError),
     /// A quorum of nodes answered, and the lock is held (or was contended and nobody got it in this attempt).
-    #[error("{resource:?} is held by someone else ({attempts} attempts in {}): {votes}", short(*.waited))]
+    #[error("{resource:?} is held by someone else ({}): {votes}", tries(*.attempts, *.waited))]
     Held {
         /// What was to be locked.
         resource: Arc<str>,
@@ -188,7 +193,7 @@ pub enum AcquireError {
         votes: Votes,
     },
     /// Fewer than a quorum of nodes answered: nobody can get any lock now. This is not "held".
-    #[error("no quorum for {resource:?} ({attempts} attempts in {}): {votes}", short(*.waited))]
+    #[error("no quorum for {resource:?} ({}): {votes}", tries(*.attempts, *.waited))]
     NoQuorum {
         /// What was to be locked.
         resource: Arc<str>,
@@ -201,7 +206,7 @@ pub enum AcquireError {
     },
     /// A quorum granted the lock, but so late that nothing was left of its validity. Use a longer TTL, or look for
     /// what stops this process from running.
-    #[error("{resource:?} was granted too late to be valid ({attempts} attempts in {}): {votes}", short(*.waited))]
+    #[error("{resource:?} was granted too late to be valid ({}): {votes}", tries(*.attempts, *.waited))]
     TooLate {
         /// What was to be locked.
         resource: Arc<str>,
@@ -215,6 +220,9 @@ pub enum AcquireError {
     /// [`Redlock::shutdown`](crate::Redlock::shutdown) was called.
     #[error("this Redlock is shut down")]
     ShutDown,
+    /// Not called within a tokio runtime.
+    #[error("not within a tokio runtime: acquiring needs its timers")]
+    NoRuntime,
 }
 
 impl AcquireError {
@@ -224,7 +232,7 @@ impl AcquireError {
             AcquireError::Held { votes, .. }
             | AcquireError::NoQuorum { votes, .. }
             | AcquireError::TooLate { votes, .. } => Some(votes),
-            AcquireError::Options(_) | AcquireError::ShutDown => None,
+            AcquireError::Options(_) | AcquireError::ShutDown | AcquireError::NoRuntime => None,
         }
     }
 }

@@ -20,8 +20,7 @@ pub(crate) struct Hold {
     pub(crate) votes: Votes,
     /// A5: `t0`.
     pub(crate) started: Instant,
-    /// What stands on the nodes. Gone once the lease is over: whoever takes it out ends the lease, and no extension
-    /// can be sent after that (E2).
+    /// What stands on the nodes. Taken out when the lease is over; no extension can be sent after that (E2).
     claim: Mutex<Option<Claim>>,
     state: watch::Sender<State>,
 }
@@ -116,7 +115,10 @@ impl Hold {
         self.expire_if_due();
         // E2: held while sending, so that the deletion of a release is always behind it in every lane.
         let mut claim = self.claim();
-        let claim = claim.as_mut().ok_or_else(|| self.how_it_ended())?;
+        let claim = claim
+            .as_mut()
+            .filter(|_| self.is_held())
+            .ok_or_else(|| self.how_it_ended())?;
         let left = self.deadline().saturating_duration_since(Instant::now());
         Ok(claim.extend(self.terms.ttl, self.terms.node_budget.min(left)))
     }
@@ -156,36 +158,42 @@ impl Hold {
 
     /// Ends it as lost, unless it has ended already; returns how it did end.
     fn end_as(&self, reason: LossReason) -> ExtendError {
-        // A6: what is left on the nodes is deleted as soon as this is out of the lock.
-        let claim = self.claim().take();
-        self.state.send_if_modified(|state| {
-            let held = matches!(state.phase, Phase::Held);
-            if held {
-                let lost = Lost {
-                    resource: self.resource.clone(),
-                    reason: reason.clone(),
-                };
-                tracing::warn!(resource = &*self.resource, reason = %lost.reason, "lease lost");
-                state.phase = Phase::Lost(lost);
-            }
-            held
-        });
-        drop(claim);
+        let lost = Lost {
+            resource: self.resource.clone(),
+            reason,
+        };
+        if self.leave_held(Phase::Lost(lost.clone())) {
+            tracing::warn!(resource = &*self.resource, reason = %lost.reason, "lease lost");
+            // A6: what is left on the nodes is deleted at once.
+            drop(self.take_claim());
+        }
         self.how_it_ended()
     }
 
-    /// Ends it as released, unless it has been lost. Returns what is to be released, if anything.
+    /// Ends it as released. What is then to be deleted, or `None` if it has ended before.
     pub(crate) fn end(&self) -> Option<Claim> {
         self.expire_if_due();
-        let claim = self.claim().take();
+        if self.leave_held(Phase::Released) {
+            self.take_claim()
+        } else {
+            None
+        }
+    }
+
+    /// Whether it was this call that ended it.
+    fn leave_held(&self, end: Phase) -> bool {
         self.state.send_if_modified(|state| {
             let held = matches!(state.phase, Phase::Held);
             if held {
-                state.phase = Phase::Released;
+                state.phase = end;
             }
             held
-        });
-        claim
+        })
+    }
+
+    /// Out of the lock before it is dropped: that sends.
+    fn take_claim(&self) -> Option<Claim> {
+        self.claim().take()
     }
 
     fn how_it_ended(&self) -> ExtendError {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::builder::RedlockBuilder;
@@ -192,6 +193,9 @@ impl LockRequest {
     /// # Cancel safety
     /// Cancel safe at any point: whatever was set on nodes is deleted in the background.
     pub async fn acquire(self) -> Result<Lease, AcquireError> {
+        if Handle::try_current().is_err() {
+            return Err(AcquireError::NoRuntime);
+        }
         let inner = &self.redlock.inner;
         let terms = self.options.terms()?;
         let key = options::key(&inner.prefix, &self.resource)?;

@@ -1,5 +1,6 @@
 //! Nothing stays held, and nothing is announced wrongly: cancelled attempts, many short leases, loss in a partition.
 #![cfg(feature = "testbed")]
+#![allow(clippy::unwrap_used)]
 
 use std::future::Future;
 use std::pin::pin;
@@ -51,7 +52,13 @@ async fn a_thousand_cancelled_attempts_leave_nothing_on_any_node() {
                 node.stop().unwrap();
             }
             // Two contenders, so that attempts are cancelled in every state: won, lost, waiting for the next try.
-            let lock = || redlock.lock("r").fencing(fencing).ttl(Duration::from_secs(60)).acquire();
+            let lock = || {
+                redlock
+                    .lock("r")
+                    .fencing(fencing)
+                    .ttl(Duration::from_secs(60))
+                    .acquire()
+            };
             let (one, other) = (polled(lock(), rng.usize(0..6)), polled(lock(), rng.usize(0..6)));
             match tokio::join!(one, other) {
                 (None, None) => cancelled += 1,
@@ -62,8 +69,15 @@ async fn a_thousand_cancelled_attempts_leave_nothing_on_any_node() {
             }
         }
         redlock.shutdown().await;
-        assert_eq!(keys(&testbed).await, [0; 5], "stopped {stopped}, fencing {fencing}");
-        assert!(cancelled > 50 && got > 10, "one-sided: {cancelled} cancelled, {got} not");
+        assert_eq!(
+            keys(&testbed).await,
+            [0; 5],
+            "stopped {stopped}, fencing {fencing}"
+        );
+        assert!(
+            cancelled > 50 && got > 10,
+            "one-sided: {cancelled} cancelled, {got} not"
+        );
     }
 }
 
@@ -77,7 +91,10 @@ async fn nodes_that_go_on_after_the_attempt_failed_keep_nothing() {
             testbed.nodes()[0].stop().unwrap();
             testbed.nodes()[1].stop().unwrap();
             let lock = redlock.lock("r").fencing(fencing).ttl(Duration::from_secs(60));
-            lock.node_budget(Duration::from_millis(30)).try_acquire().await.unwrap_err();
+            lock.node_budget(Duration::from_millis(30))
+                .try_acquire()
+                .await
+                .unwrap_err();
             testbed.nodes()[0].resume().unwrap();
             testbed.nodes()[1].resume().unwrap();
         }
@@ -111,7 +128,10 @@ async fn two_thousand_rounds_with_a_busy_watchdog_leave_no_key_and_announce_no_l
             let released = lease.release().await == ReleaseOutcome::Released;
             assert!(!handle.is_held());
             if released {
-                assert!(handle.lost().now_or_never().is_none(), "a release announced a loss");
+                assert!(
+                    handle.lost().now_or_never().is_none(),
+                    "a release announced a loss"
+                );
                 assert!(!waiting.is_finished(), "a release announced a loss");
             }
             waiting.abort();
@@ -123,7 +143,10 @@ async fn two_thousand_rounds_with_a_busy_watchdog_leave_no_key_and_announce_no_l
     let renewed = ended.iter().filter(|(_, renewed)| *renewed).count();
     // A busy machine may lose some to their short TTL; that is no release.
     assert!(released > 1_500, "only {released} were released while held");
-    assert!(renewed > 100 && renewed < 1_900, "one-sided: {renewed} had been renewed");
+    assert!(
+        renewed > 100 && renewed < 1_900,
+        "one-sided: {renewed} had been renewed"
+    );
     redlock.shutdown().await;
     assert_eq!(keys(&testbed).await, [0; 5]);
 }
@@ -133,12 +156,20 @@ async fn two_thousand_rounds_with_a_busy_watchdog_leave_no_key_and_announce_no_l
 async fn loss_is_announced_by_the_deadline_although_no_node_says_a_word() {
     let testbed = Testbed::builder().nodes(5).proxies(true).start().await.unwrap();
     let redlock = Redlock::connect(testbed.urls()).await.unwrap();
-    let lease = redlock.lock("r").ttl(Duration::from_millis(900)).acquire().await.unwrap();
+    let lease = redlock
+        .lock("r")
+        .ttl(Duration::from_millis(900))
+        .acquire()
+        .await
+        .unwrap();
     let acquired = lease.deadline();
     while lease.deadline() == acquired {
         tokio::task::yield_now().await;
     }
-    testbed.nodes().iter().for_each(|node| node.proxy().unwrap().blackhole());
+    testbed
+        .nodes()
+        .iter()
+        .for_each(|node| node.proxy().unwrap().blackhole());
     let (handle, expiring) = (lease.handle(), lease.handle());
     // From the runtime's point of view: not before the deadline, and in the first turn of the timer after it.
     let wound_up = tokio::spawn(async move {
@@ -148,12 +179,27 @@ async fn loss_is_announced_by_the_deadline_although_no_node_says_a_word() {
     });
     let lost = handle.lost().await;
     assert!(std::time::Instant::now() >= handle.deadline());
-    assert!(matches!(lost.reason, LossReason::Expired { last_failure: Some(_) }), "{lost}");
+    assert!(
+        matches!(
+            lost.reason,
+            LossReason::Expired {
+                last_failure: Some(_)
+            }
+        ),
+        "{lost}"
+    );
     assert!(!handle.is_held());
     assert_eq!(handle.remaining(), Duration::ZERO);
-    assert_eq!(wound_up.await.unwrap(), (true, true), "held still, with the lead left to wind up in");
+    assert_eq!(
+        wound_up.await.unwrap(),
+        (true, true),
+        "held still, with the lead left to wind up in"
+    );
     assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
-    testbed.nodes().iter().for_each(|node| node.proxy().unwrap().heal());
+    testbed
+        .nodes()
+        .iter()
+        .for_each(|node| node.proxy().unwrap().heal());
     redlock.shutdown().await;
     assert_eq!(keys(&testbed).await, [0; 5]);
 }
@@ -166,13 +212,18 @@ async fn a_short_ttl_works_while_a_node_is_stopped() {
         testbed.nodes()[stopped].stop().unwrap();
         let mut released = 0;
         for round in 0..200 {
-            let lock = redlock.lock(format!("r{stopped}-{round}")).ttl(Duration::from_millis(200));
+            let lock = redlock
+                .lock(format!("r{stopped}-{round}"))
+                .ttl(Duration::from_millis(200));
             let lease = lock.within(Duration::from_secs(20)).acquire().await.unwrap();
             released += usize::from(lease.release().await == ReleaseOutcome::Released);
         }
         assert!(released > 100, "only {released} of 200 were released in time");
     }
-    testbed.nodes().iter().for_each(|node| node.resume().unwrap_or(()));
+    testbed
+        .nodes()
+        .iter()
+        .for_each(|node| node.resume().unwrap_or(()));
     redlock.shutdown().await;
     assert_eq!(keys(&testbed).await, [0; 5]);
 }

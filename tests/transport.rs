@@ -1,6 +1,7 @@
 //! What the client library and the network must not do to a lock, shown on real servers: late requests, requests sent
 //! twice, leaked connections, hung connections.
 #![cfg(feature = "testbed")]
+#![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,12 @@ use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn testbed(nodes: usize, proxies: bool) -> Testbed {
-    Testbed::builder().nodes(nodes).proxies(proxies).start().await.unwrap()
+    Testbed::builder()
+        .nodes(nodes)
+        .proxies(proxies)
+        .start()
+        .await
+        .unwrap()
 }
 
 async fn connect(testbed: &Testbed) -> Redlock {
@@ -22,7 +28,11 @@ async fn connect(testbed: &Testbed) -> Redlock {
 async fn calls(node: &TestNode, command: &str) -> u64 {
     let stats = node.command(&["INFO", "commandstats"]).await.unwrap();
     let prefix = format!("cmdstat_{command}:calls=");
-    let line = stats.as_str().unwrap().lines().find_map(|line| line.strip_prefix(&prefix).map(str::to_owned));
+    let line = stats
+        .as_str()
+        .unwrap()
+        .lines()
+        .find_map(|line| line.strip_prefix(&prefix).map(str::to_owned));
     line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
@@ -59,13 +69,19 @@ async fn a_request_that_a_stopped_server_finds_later_refuses_itself() {
     let redlock = connect(&testbed).await;
     let before = calls(node, "evalsha").await;
     node.stop().unwrap();
-    let request = redlock.lock("late").ttl(Duration::from_secs(60)).node_budget(Duration::from_millis(100));
+    let request = redlock
+        .lock("late")
+        .ttl(Duration::from_secs(60))
+        .node_budget(Duration::from_millis(100));
     let error = request.try_acquire().await.unwrap_err();
     assert!(matches!(only_fault(&error), Fault::Timeout { .. }), "{error}");
     tokio::time::sleep(Duration::from_secs(1)).await;
     node.resume().unwrap();
     redlock.shutdown().await;
-    assert!(calls(node, "evalsha").await > before, "the request was never there, so this shows nothing");
+    assert!(
+        calls(node, "evalsha").await > before,
+        "the request was never there, so this shows nothing"
+    );
     assert_eq!(calls(node, "set").await, 0, "the old acquire took effect");
     assert_eq!(keys(node).await, 0);
 }
@@ -78,11 +94,19 @@ async fn a_plain_set_that_a_stopped_server_finds_later_is_deleted_behind_it() {
     let redlock = connect(&testbed).await;
     node.stop().unwrap();
     let request = redlock.lock("late").fencing(false).ttl(Duration::from_secs(60));
-    let error = request.node_budget(Duration::from_millis(100)).try_acquire().await.unwrap_err();
+    let error = request
+        .node_budget(Duration::from_millis(100))
+        .try_acquire()
+        .await
+        .unwrap_err();
     assert!(matches!(only_fault(&error), Fault::Timeout { .. }), "{error}");
     node.resume().unwrap();
     redlock.shutdown().await;
-    assert_eq!(calls(node, "set").await, 1, "the SET was never there, so this shows nothing");
+    assert_eq!(
+        calls(node, "set").await,
+        1,
+        "the SET was never there, so this shows nothing"
+    );
     assert_eq!(keys(node).await, 0);
 }
 
@@ -93,7 +117,12 @@ async fn a_hung_connection_is_replaced_and_its_leftovers_take_no_effect() {
     let node = &testbed.nodes()[0];
     let redlock = connect(&testbed).await;
     node.stop().unwrap();
-    let lock = || redlock.lock("hung").ttl(Duration::from_secs(60)).node_budget(Duration::from_millis(50));
+    let lock = || {
+        redlock
+            .lock("hung")
+            .ttl(Duration::from_secs(60))
+            .node_budget(Duration::from_millis(50))
+    };
     // Steady traffic must not keep it from being noticed.
     eventually("the hung connection is given up", async || {
         let error = lock().try_acquire().await.unwrap_err();
@@ -103,9 +132,15 @@ async fn a_hung_connection_is_replaced_and_its_leftovers_take_no_effect() {
     let start = Instant::now();
     for _ in 0..100 {
         let error = lock().try_acquire().await.unwrap_err();
-        assert!(matches!(only_fault(&error), Fault::Disconnected { .. }), "{error}");
+        assert!(
+            matches!(only_fault(&error), Fault::Disconnected { .. }),
+            "{error}"
+        );
     }
-    assert!(start.elapsed() < Duration::from_secs(4), "known to be out of reach is a fault at once (A3)");
+    assert!(
+        start.elapsed() < Duration::from_secs(4),
+        "known to be out of reach is a fault at once (A3)"
+    );
     node.resume().unwrap();
     eventually("the node is back", async || is_up(&redlock, 0)).await;
     assert_eq!(calls(node, "set").await, 0, "an old acquire took effect");
@@ -130,7 +165,10 @@ async fn a_connection_cut_in_the_middle_of_an_attempt_sends_nothing_again() {
         eventually("the request has arrived", async || calls(node, "set").await == 1).await;
         proxy.cut();
         let error = attempt.await.unwrap().unwrap_err();
-        assert!(matches!(only_fault(&error), Fault::ConnectionLost { .. }), "{error}");
+        assert!(
+            matches!(only_fault(&error), Fault::ConnectionLost { .. }),
+            "{error}"
+        );
         proxy.heal();
         redlock.shutdown().await;
         assert_eq!(calls(node, "set").await, 1, "sent again");
@@ -146,7 +184,12 @@ async fn a_blackholed_attempt_takes_no_effect_when_the_network_heals() {
     let proxy = node.proxy().unwrap();
     let redlock = connect(&testbed).await;
     proxy.blackhole_to_server();
-    let lock = || redlock.lock("hole").ttl(Duration::from_secs(60)).node_budget(Duration::from_millis(100));
+    let lock = || {
+        redlock
+            .lock("hole")
+            .ttl(Duration::from_secs(60))
+            .node_budget(Duration::from_millis(100))
+    };
     let error = lock().try_acquire().await.unwrap_err();
     assert!(matches!(only_fault(&error), Fault::Timeout { .. }), "{error}");
     eventually("the connection is given up", async || !is_up(&redlock, 0)).await;
@@ -165,13 +208,19 @@ async fn a_request_held_up_on_its_way_for_longer_than_its_budget_is_refused() {
     let proxy = node.proxy().unwrap();
     let redlock = connect(&testbed).await;
     proxy.blackhole_to_server();
-    let lock = redlock.lock("slow").ttl(Duration::from_secs(60)).node_budget(Duration::from_millis(100));
+    let lock = redlock
+        .lock("slow")
+        .ttl(Duration::from_secs(60))
+        .node_budget(Duration::from_millis(100));
     let error = lock.try_acquire().await.unwrap_err();
     assert!(matches!(only_fault(&error), Fault::Timeout { .. }), "{error}");
     tokio::time::sleep(Duration::from_millis(200)).await;
     proxy.heal();
     redlock.shutdown().await;
-    assert!(is_up(&redlock, 0), "the connection was given up, so this shows nothing new");
+    assert!(
+        is_up(&redlock, 0),
+        "the connection was given up, so this shows nothing new"
+    );
     assert_eq!(calls(node, "set").await, 0, "a late acquire took effect");
     assert_eq!(keys(node).await, 0);
 }
@@ -185,11 +234,18 @@ async fn a_node_that_was_killed_is_a_fault_at_once_and_nothing_waits_for_its_ret
     eventually("the loss is noticed", async || !is_up(&redlock, 0)).await;
     for _ in 0..200 {
         let error = redlock.lock("dead").try_acquire().await.unwrap_err();
-        assert!(matches!(only_fault(&error), Fault::Disconnected { .. }), "{error}");
+        assert!(
+            matches!(only_fault(&error), Fault::Disconnected { .. }),
+            "{error}"
+        );
     }
     node.restart(Data::Keep).await.unwrap();
     eventually("the node is back", async || is_up(&redlock, 0)).await;
-    assert_eq!(calls(node, "set").await, 0, "an attempt had been queued for its return");
+    assert_eq!(
+        calls(node, "set").await,
+        0,
+        "an attempt had been queued for its return"
+    );
     redlock.shutdown().await;
     assert_eq!(keys(node).await, 0);
 }
@@ -200,12 +256,17 @@ async fn script_calls_keep_the_patience_they_are_given() {
     let testbed = testbed(1, false).await;
     let node = &testbed.nodes()[0];
     // The default time-out of commands is that of connecting: a minute. The call's own is half a second.
-    let builder = Redlock::builder().urls(testbed.urls()).connect_timeout(Duration::from_secs(60));
+    let builder = Redlock::builder()
+        .urls(testbed.urls())
+        .connect_timeout(Duration::from_secs(60));
     let redlock = builder.connect().await.unwrap();
     node.stop().unwrap();
     let lock = redlock.lock("x").node_budget(Duration::from_millis(100));
     lock.try_acquire().await.unwrap_err();
-    eventually("the call's own time-out ends the connection", async || !is_up(&redlock, 0)).await;
+    eventually("the call's own time-out ends the connection", async || {
+        !is_up(&redlock, 0)
+    })
+    .await;
     node.resume().unwrap();
 }
 
@@ -218,26 +279,45 @@ async fn dropping_the_manager_closes_every_connection() {
         let mut count = 0;
         for node in testbed.nodes() {
             let list = node.command(&["CLIENT", "LIST"]).await.unwrap();
-            count += list.as_str().unwrap().lines().filter(|line| !line.contains("cmd=client")).count();
+            count += list
+                .as_str()
+                .unwrap()
+                .lines()
+                .filter(|line| !line.contains("cmd=client"))
+                .count();
         }
         count
     }
     for round in 0..20 {
         let redlock = connect(&testbed).await;
         let lease = redlock.lock("x").acquire().await.unwrap();
-        assert_eq!(clients(&testbed).await, 3, "one connection per node, round {round}");
+        assert_eq!(
+            clients(&testbed).await,
+            3,
+            "one connection per node, round {round}"
+        );
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
         drop(redlock);
-        eventually("all connections are closed", async || clients(&testbed).await == 0).await;
+        eventually("all connections are closed", async || {
+            clients(&testbed).await == 0
+        })
+        .await;
     }
     // Given up half way: the connections of a connect that never finished.
     testbed.nodes()[0].stop().unwrap();
     testbed.nodes()[1].stop().unwrap();
     let connecting = Redlock::connect(testbed.urls());
-    assert!(tokio::time::timeout(Duration::from_millis(50), connecting).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), connecting)
+            .await
+            .is_err()
+    );
     testbed.nodes()[0].resume().unwrap();
     testbed.nodes()[1].resume().unwrap();
-    eventually("all connections are closed", async || clients(&testbed).await == 0).await;
+    eventually("all connections are closed", async || {
+        clients(&testbed).await == 0
+    })
+    .await;
 }
 
 /// A full socket buffer makes the client library wait for it without limit.
@@ -251,7 +331,10 @@ async fn a_flood_into_a_stopped_node_ends_and_leaves_nothing() {
     let mut attempts = tokio::task::JoinSet::new();
     for number in 0..5_000 {
         let resource = format!("{number}{}", &name[..name.len() - 5]);
-        let lock = redlock.lock(resource).ttl(Duration::from_secs(60)).node_budget(Duration::from_millis(200));
+        let lock = redlock
+            .lock(resource)
+            .ttl(Duration::from_secs(60))
+            .node_budget(Duration::from_millis(200));
         attempts.spawn(lock.try_acquire());
     }
     let mut failed = 0;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::lane::Lane;
 use super::link::{Endpoint, Link};
@@ -16,25 +16,30 @@ const SLOWEST: Duration = Duration::from_millis(500);
 /// Runs until dropped.
 pub(super) async fn keep(endpoint: Endpoint, lane: Arc<Lane>) {
     let backoff = Backoff::new(FASTEST, SLOWEST);
-    let mut failures = 0;
+    let mut failures = 0u32;
     loop {
         let fault = match Link::open(&endpoint).await {
             Ok((link, mut task)) => {
-                failures = 0;
+                let since = Instant::now();
                 let link = Arc::new(link);
                 lane.up(Arc::clone(&link));
-                tokio::select! {
+                let fault = tokio::select! {
                     fault = task.ended() => fault,
                     // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
                     fault = link.hung() => fault,
+                };
+                // One that is lost as soon as it is made counts as a failure like any other.
+                if since.elapsed() > SLOWEST {
+                    failures = 0;
                 }
+                fault
             }
             Err(fault) => fault,
         };
         if failures == 0 {
             tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
         }
-        failures += 1;
+        failures = failures.saturating_add(1);
         lane.down(&fault);
         sleep(backoff.delay(failures, fastrand::u32(..))).await;
     }

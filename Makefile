@@ -1,0 +1,41 @@
+# The two commands that matter: `make demo` and `make test`. Both set up what they need.
+
+CARGO ?= cargo
+SUITE := --features cli,testbed,tls
+
+.PHONY: help demo test lint docs bench bench-quick compose-test setup
+
+help:
+	@echo "make demo          a command under a lock on five real masters; the same with two dead"
+	@echo "make test          all tests, on real servers"
+	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
+	@echo "make docs          the documentation, warnings denied"
+	@echo "make bench         speed beside the raw floor and rslock (about three minutes)"
+	@echo "make compose-test  the behaviour suite against the compose testbed (needs root or a Docker engine)"
+
+setup:
+	@scripts/setup
+
+demo: setup
+	@scripts/demo
+
+test: setup
+	$(CARGO) test $(SUITE)
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --all-targets --all-features -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; else echo "cargo-deny is not installed: licences and advisories not checked"; fi
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features
+
+bench: setup
+	$(CARGO) bench --features testbed --bench uncontended
+
+bench-quick: setup
+	$(CARGO) bench --features testbed --bench uncontended -- --quick
+
+compose-test: setup
+	scripts/docker-engine scripts/compose-test
