@@ -247,7 +247,9 @@ async fn quorum_is_up(nodes: &[Arc<RedisNode>], timeout: Duration) -> Result<(),
             if quorum_up {
                 return Ok(());
             }
-            if over {
+            // Waiting does not mend a wrong password.
+            let hopeless = states.iter().filter(|state| is_hopeless(state)).count();
+            if over || nodes.len() - hopeless < quorum(nodes.len()) {
                 return Err(ConnectError::NoQuorum {
                     waited: started.elapsed(),
                     votes: votes(nodes, &states),
@@ -260,6 +262,13 @@ async fn quorum_is_up(nodes: &[Arc<RedisNode>], timeout: Duration) -> Result<(),
             () = sleep_until(end) => {}
         }
     }
+}
+
+fn is_hopeless(state: &NodeState) -> bool {
+    matches!(
+        state,
+        NodeState::Down(Fault::Unfit(_) | Fault::Auth { .. } | Fault::NoPermission { .. })
+    )
 }
 
 fn votes(nodes: &[Arc<RedisNode>], states: &[NodeState]) -> Votes {

@@ -64,9 +64,10 @@ pub(crate) struct Claim {
     release_budget: Duration,
     /// From when on it has expired everywhere by itself.
     until: Instant,
-    /// The acquire: tells where the token cannot be, until it is won.
+    /// The acquire: tells where the token may be, until it is won.
     acquire: Round,
-    won: bool,
+    /// Numbers of the nodes where it may be, once that is settled: extensions set no keys.
+    won_on: Option<Vec<usize>>,
     /// The release, once it is sent: tells where the token is no more.
     release: Option<Round>,
 }
@@ -93,7 +94,7 @@ impl Claim {
             release_budget: terms.node_budget.max(terms.ttl.min(RELEASE_BUDGET)),
             until: gone_by(acquire.started, terms.node_budget, terms.ttl),
             acquire,
-            won: false,
+            won_on: None,
             release: None,
         }
     }
@@ -103,9 +104,9 @@ impl Claim {
         &mut self.acquire
     }
 
-    /// The acquire won: from now on the token may be on any node, also on those that answer late.
+    /// The acquire won, and no more answers to it are waited for.
     pub(crate) fn won(&mut self) {
-        self.won = true;
+        self.won_on = Some(self.acquire.numbers_where(may_hold));
         self.acquire.abandon();
     }
 
@@ -141,21 +142,23 @@ impl Claim {
 impl Drop for Claim {
     /// A6: ordered after everything that was sent under this token, on a task of its own.
     fn drop(&mut self) {
-        let mut left: Vec<usize> = match &self.release {
-            Some(release) => release.numbers_where(|answer| !matches!(answer, Some(Ok(_)))),
-            None if self.won => (0..self.nodes.len()).collect(),
-            None => self.acquire.numbers_where(may_hold),
-        };
+        let mut left = self
+            .won_on
+            .take()
+            .unwrap_or_else(|| self.acquire.numbers_where(may_hold));
+        let release = self.release.take();
+        if let Some(release) = &release {
+            left.retain(|number| !release.is_answered(*number));
+        }
         if left.is_empty() {
             return;
         }
         let (nodes, request, until) = (self.nodes.clone(), self.request(Action::Release), self.until);
-        let release = self.release.take();
         self.janitor.clean_up(async move {
             if let Some(mut release) = release {
                 // Already asked: only those that fail are asked again.
                 release.all().await;
-                left = release.numbers_where(|answer| !matches!(answer, Some(Ok(_))));
+                left.retain(|number| !release.is_answered(*number));
             }
             join_all(
                 left.into_iter()

@@ -114,6 +114,11 @@ impl Round {
             .collect()
     }
 
+    /// Whether the node has answered, and not with a fault.
+    pub(crate) fn is_answered(&self, number: usize) -> bool {
+        matches!(self.answers[number], Some(Ok(_)))
+    }
+
     pub(crate) fn votes(&self) -> Votes {
         let vote = |(node, answer): (&Arc<dyn Node>, &Option<Answer>)| NodeVote {
             node: node.name().into(),
