@@ -272,7 +272,8 @@ impl LockRequest {
         let mut claim = Claim::acquire(&inner.nodes, &inner.janitor, key.clone(), &terms);
         let round = claim.attempt();
         let verdict = round.verdict().await;
-        let (started, votes, answered) = (round.started, round.votes(), round.tally().answered());
+        let (started, votes) = (round.started, round.votes());
+        let out_of_reach = round.tally().out_of_reach();
         // A lost claim is dropped on return, and so cleaned up (A6).
         match verdict {
             // A5: checked when everything that had to be awaited has been.
@@ -282,8 +283,8 @@ impl LockRequest {
                 Ok(Lease::start(hold, inner.janitor.runtime()))
             }
             Verdict::Won => Err(Defeat::TooLate(votes)),
-            Verdict::Lost | Verdict::Pending if answered => Err(Defeat::Held(votes)),
-            Verdict::Lost | Verdict::Pending => Err(Defeat::NoQuorum(votes)),
+            Verdict::Lost | Verdict::Pending if out_of_reach => Err(Defeat::NoQuorum(votes)),
+            Verdict::Lost | Verdict::Pending => Err(Defeat::Held(votes)),
         }
     }
 }

@@ -96,9 +96,12 @@ impl Tally {
         }
     }
 
-    /// A quorum answered at all, yes or no: the nodes are there, whatever they said.
-    pub(crate) const fn answered(&self) -> bool {
-        self.yes + self.no >= quorum(self.nodes)
+    /// So many nodes failed that no quorum of them can answer, whatever the others will say.
+    ///
+    /// A lost round in which this is not so has heard a "no". How many answers had come by the verdict says nothing: it
+    /// may fall after a single one.
+    pub(crate) const fn out_of_reach(&self) -> bool {
+        self.fault > self.nodes - quorum(self.nodes)
     }
 
     const fn pending(&self) -> usize {
@@ -260,13 +263,19 @@ mod tests {
     }
 
     #[test]
-    fn answered_means_that_a_quorum_said_anything() {
+    fn a_lost_round_either_heard_a_no_or_is_out_of_reach() {
         for nodes in 1..=5 {
             for world in worlds(nodes) {
                 let mut tally = Tally::new(nodes);
-                world.iter().flatten().for_each(|vote| tally.record(*vote));
-                let (yes, no) = (count(&world, Some(Vote::Yes)), count(&world, Some(Vote::No)));
-                assert_eq!(tally.answered(), yes + no > nodes / 2);
+                for vote in world.iter().flatten() {
+                    tally.record(*vote);
+                    // Spelled out: even if every node that has not failed answered, it would not be a quorum.
+                    let failed = tally.fault;
+                    assert_eq!(tally.out_of_reach(), nodes - failed <= nodes / 2);
+                    if tally.verdict() == Verdict::Lost && !tally.out_of_reach() {
+                        assert!(tally.no > 0, "{world:?}");
+                    }
+                }
             }
         }
     }

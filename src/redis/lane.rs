@@ -190,6 +190,8 @@ impl Lane {
             }
         }
         .boxed();
+        // The caller's runtime may be another one, and end before the call does: its timers must be of ours.
+        let _ours = self.runtime.enter();
         // The client hands a command to its connection when it is first polled, not before.
         match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => Some(call),
@@ -247,10 +249,12 @@ impl Future for Direct {
     type Output = Result<Reply, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(call) = &mut self.call
-            && call.as_mut().poll(cx).is_ready()
-        {
-            self.call = None;
+        let this = &mut *self;
+        if let Some(call) = &mut this.call {
+            let _ours = this.runtime.enter();
+            if call.as_mut().poll(cx).is_ready() {
+                this.call = None;
+            }
         }
         self.answer.poll_unpin(cx).map(answered)
     }
