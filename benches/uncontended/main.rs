@@ -1,0 +1,363 @@
+//! Speed without contention: quorlock side by side with a raw floor and with `rslock`, on five local masters.
+//!
+//! `cargo bench --features testbed --bench uncontended -- [--quick] [--multi-thread] [--json FILE]`
+//!
+//! What is measured and how is said in `docs/benchmarks.md`.
+
+mod contender;
+mod floor;
+mod measure;
+mod mux;
+mod report;
+mod wire;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use quorlock::testbed::Testbed;
+use tokio::time::sleep;
+
+use contender::{Quorlock, Rslock};
+use floor::Floor;
+use measure::{one_by_one, side_by_side};
+use mux::Mux;
+use report::{Report, Series};
+
+const FLOOR: &str = "floor: blocking sockets";
+const MUX: &str = "mux: minimal multiplexer";
+const RSLOCK: &str = "rslock";
+const SCRIPTED: &str = "quorlock";
+const PLAIN: &str = "quorlock, fencing off";
+const WATCHED: &str = "quorlock, watchdog on";
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// How much of everything.
+struct Plan {
+    rounds: usize,
+    pairs: usize,
+    window: Duration,
+    tasks: &'static [usize],
+    fsync_rounds: usize,
+    fsync_pairs: usize,
+    stop_rounds: usize,
+    stop_window: Duration,
+    /// From the stop of a node to the second look: quorlock has given its connection up by then.
+    stopped_for: Duration,
+}
+
+impl Plan {
+    const FULL: Plan = Plan {
+        rounds: 7,
+        pairs: 700,
+        window: Duration::from_millis(600),
+        tasks: &[1, 64, 512],
+        fsync_rounds: 3,
+        fsync_pairs: 300,
+        stop_rounds: 3,
+        stop_window: Duration::from_millis(800),
+        stopped_for: Duration::from_millis(4_000),
+    };
+
+    const QUICK: Plan = Plan {
+        rounds: 1,
+        pairs: 100,
+        window: Duration::from_millis(200),
+        tasks: &[1, 64],
+        fsync_rounds: 1,
+        fsync_pairs: 30,
+        stop_rounds: 1,
+        stop_window: Duration::from_millis(150),
+        stopped_for: Duration::from_millis(400),
+    };
+}
+
+struct Arguments {
+    quick: bool,
+    multi_thread: bool,
+    json: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn parse() -> Outcome<Arguments> {
+        let mut parsed = Arguments {
+            quick: false,
+            multi_thread: false,
+            json: None,
+        };
+        let mut benched = false;
+        let mut words = env::args_os().skip(1);
+        while let Some(word) = words.next() {
+            match word.to_str() {
+                Some("--bench") => benched = true,
+                Some("--quick") => parsed.quick = true,
+                Some("--multi-thread") => parsed.multi_thread = true,
+                Some("--json") => parsed.json = Some(words.next().ok_or("--json needs a file")?.into()),
+                _ => {
+                    return Err(format!(
+                        "unknown argument {word:?}; known: --quick --multi-thread --json FILE"
+                    )
+                    .into());
+                }
+            }
+        }
+        // `cargo test --all-targets` runs benchmarks too, only to see that they run.
+        parsed.quick |= !benched;
+        Ok(parsed)
+    }
+}
+
+fn main() -> Outcome<()> {
+    let arguments = Arguments::parse()?;
+    let runtime = if arguments.multi_thread {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build()?
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+    };
+    runtime.block_on(run(&arguments))
+}
+
+async fn run(arguments: &Arguments) -> Outcome<()> {
+    let plan = if arguments.quick { Plan::QUICK } else { Plan::FULL };
+    let started = Instant::now();
+    let mut report = Report::default();
+
+    // The path from the client to the servers' memory: nothing on disk.
+    let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
+    describe(&mut report, arguments, &plan, &testbed).await?;
+    let everybody = Everybody::connect(&testbed).await?;
+    let latency = everybody.latency(plan.rounds, plan.pairs).await;
+    report.latency("latency", &latency, FLOOR, RSLOCK);
+    for &tasks in plan.tasks {
+        let throughput = everybody.throughput(tasks, plan.rounds, plan.window).await;
+        report.throughput(
+            &format!("throughput, tasks: {tasks}"),
+            tasks,
+            &throughput,
+            MUX,
+            RSLOCK,
+        );
+    }
+    everybody.stopped(&testbed, &plan, &mut report).await?;
+    drop(everybody);
+    testbed.shutdown().await;
+
+    // As locks are to be stored: on disk before the answer.
+    let testbed = Testbed::start(5).await?;
+    let everybody = Everybody::connect(&testbed).await?;
+    let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
+    report.latency("latency with appendfsync always", &latency, FLOOR, RSLOCK);
+    let throughput = everybody.throughput(64, plan.fsync_rounds, plan.window).await;
+    report.throughput(
+        "throughput, tasks: 64, with appendfsync always",
+        64,
+        &throughput,
+        MUX,
+        RSLOCK,
+    );
+    drop(everybody);
+    testbed.shutdown().await;
+
+    println!();
+    report.note("took", &format!("{:.0} s", started.elapsed().as_secs_f64()));
+    let json = report.finish();
+    if let Some(file) = &arguments.json {
+        fs::write(file, serde_json::to_string_pretty(&json)?)?;
+    }
+    Ok(())
+}
+
+async fn describe(report: &mut Report, arguments: &Arguments, plan: &Plan, testbed: &Testbed) -> Outcome<()> {
+    let info = testbed.nodes()[0].command(&["INFO", "server"]).await?;
+    let version = info
+        .as_str()
+        .and_then(|text| text.lines().find_map(|line| line.strip_prefix("redis_version:")))
+        .unwrap_or("of unknown version")
+        .to_owned();
+    let cores = thread::available_parallelism()?;
+    let runtime = if arguments.multi_thread {
+        "multi_thread"
+    } else {
+        "current_thread"
+    };
+    let quick = if arguments.quick {
+        " QUICK RUN: the numbers mean nothing."
+    } else {
+        ""
+    };
+    report.note(
+        "method",
+        &format!(
+            "5 masters (server {version}) and the client on one machine with {cores} cores; tokio {runtime}; quorlock {}, \
+             rslock {}; every operation on a name of its own; TTL {:?}. Contenders take turns in {} rounds of {} pairs or \
+             {:?} each ({} with appendfsync always, {} with stopped nodes); medians over the rounds, ratios are medians of the \
+             rounds' ratios.{quick}",
+            env!("CARGO_PKG_VERSION"),
+            RSLOCK_VERSION,
+            contender::TTL,
+            plan.rounds,
+            plan.pairs,
+            plan.window,
+            plan.fsync_rounds,
+            plan.stop_rounds,
+        ),
+    );
+    Ok(())
+}
+
+/// As locked in `Cargo.lock`.
+const RSLOCK_VERSION: &str = "0.10.0";
+
+/// All contenders, each with connections of its own.
+struct Everybody {
+    floor: Floor,
+    mux: Mux,
+    rslock: Rslock,
+    scripted: Quorlock,
+    plain: Quorlock,
+    watched: Quorlock,
+}
+
+impl Everybody {
+    async fn connect(testbed: &Testbed) -> Outcome<Everybody> {
+        let urls = testbed.urls();
+        let addresses: Vec<_> = testbed.nodes().iter().map(|node| node.addr()).collect();
+        let everybody = Everybody {
+            floor: Floor::connect(&addresses)?,
+            mux: Mux::connect(&addresses).await?,
+            rslock: Rslock::new(&urls),
+            scripted: Quorlock::connect(&urls, true, false).await?,
+            plain: Quorlock::connect(&urls, false, false).await?,
+            watched: Quorlock::connect(&urls, true, true).await?,
+        };
+        everybody.latency(1, 50).await; // to warm up
+        Ok(everybody)
+    }
+
+    async fn latency(&self, rounds: usize, pairs: usize) -> Vec<Series> {
+        let mut all = [FLOOR, MUX, RSLOCK, SCRIPTED, PLAIN, WATCHED].map(Series::new);
+        for round in 0..rounds {
+            eprintln!("latency: round {} of {rounds}", round + 1);
+            for series in &mut all {
+                let limit = Duration::from_secs(5);
+                series.rounds.push(match series.name {
+                    FLOOR => one_by_one(&self.floor, pairs, limit).await,
+                    MUX => one_by_one(&self.mux, pairs, limit).await,
+                    RSLOCK => one_by_one(&self.rslock, pairs, limit).await,
+                    PLAIN => one_by_one(&self.plain, pairs, limit).await,
+                    WATCHED => one_by_one(&self.watched, pairs, limit).await,
+                    _ => one_by_one(&self.scripted, pairs, limit).await,
+                });
+                pause().await;
+            }
+        }
+        all.into()
+    }
+
+    async fn throughput(&self, tasks: usize, rounds: usize, window: Duration) -> Vec<Series> {
+        let mut all = [MUX, RSLOCK, SCRIPTED, PLAIN, WATCHED].map(Series::new);
+        for round in 0..rounds {
+            eprintln!("{tasks} tasks: round {} of {rounds}", round + 1);
+            for series in &mut all {
+                series.rounds.push(match series.name {
+                    MUX => side_by_side(&self.mux, tasks, window).await,
+                    RSLOCK => side_by_side(&self.rslock, tasks, window).await,
+                    PLAIN => side_by_side(&self.plain, tasks, window).await,
+                    WATCHED => side_by_side(&self.watched, tasks, window).await,
+                    _ => side_by_side(&self.scripted, tasks, window).await,
+                });
+                pause().await;
+            }
+        }
+        all.into()
+    }
+
+    /// Nodes that are there but do not answer.
+    async fn stopped(&self, testbed: &Testbed, plan: &Plan, report: &mut Report) -> Outcome<()> {
+        let names = [
+            "healthy",
+            "1 stopped, just now",
+            "1 stopped, for longer",
+            "2 stopped, just now",
+            "2 stopped, for longer",
+        ];
+        let mut quorlock = names.map(Series::new);
+        let mut floor = names.map(Series::new);
+        let mut rslock = [names[0], "1 stopped", "2 stopped"].map(Series::new);
+        let pairs = usize::MAX;
+        for round in 0..plan.stop_rounds {
+            eprintln!("stopped nodes: round {} of {}", round + 1, plan.stop_rounds);
+            for (down, rslock) in rslock.iter_mut().enumerate() {
+                let since = Instant::now();
+                if down > 0 {
+                    // From the middle of the list: nobody shall profit from its order.
+                    self.floor.set_awake(down, false);
+                    testbed.nodes()[down].stop()?;
+                }
+                let now = (2 * down).saturating_sub(1);
+                quorlock[now]
+                    .rounds
+                    .push(one_by_one(&self.scripted, pairs, plan.stop_window).await);
+                pause().await;
+                floor[now]
+                    .rounds
+                    .push(one_by_one(&self.floor, pairs, plan.stop_window / 4).await);
+                // Of the time until the second look, rslock has the rest.
+                let rest = match down {
+                    0 => plan.stop_window,
+                    _ => plan.stopped_for.saturating_sub(since.elapsed()),
+                };
+                rslock.rounds.push(one_by_one(&self.rslock, pairs, rest).await);
+                if down > 0 {
+                    sleep(plan.stopped_for.saturating_sub(since.elapsed())).await;
+                    quorlock[now + 1]
+                        .rounds
+                        .push(one_by_one(&self.scripted, pairs, plan.stop_window).await);
+                    pause().await;
+                    floor[now + 1]
+                        .rounds
+                        .push(one_by_one(&self.floor, pairs, plan.stop_window / 4).await);
+                }
+            }
+            for down in 1..=2 {
+                testbed.nodes()[down].resume()?;
+                self.floor.set_awake(down, true);
+            }
+            self.recovered().await?;
+        }
+        report.worlds("quorlock with stopped nodes", &quorlock);
+        report.worlds("floor with stopped nodes", &floor);
+        report.worlds("rslock with stopped nodes", &rslock);
+        Ok(())
+    }
+
+    /// Waits until everybody has all nodes again, and what was left to clean up is cleaned up.
+    async fn recovered(&self) -> Outcome<()> {
+        let started = Instant::now();
+        while [&self.scripted, &self.plain, &self.watched]
+            .iter()
+            .any(|contender| contender.up() < 5)
+        {
+            if started.elapsed() > Duration::from_secs(10) {
+                return Err("the nodes were resumed, but not all are up again after 10 s".into());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        sleep(Duration::from_millis(1_500)).await;
+        // Late answers are taken in, and late time-outs are over, before anything counts.
+        for _ in 0..3 {
+            one_by_one(&self.rslock, 1, Duration::from_secs(1)).await;
+        }
+        contender::Contender::settle(&self.floor).await?;
+        Ok(())
+    }
+}
+
+/// Lets stragglers of one contender end before the next one's turn.
+async fn pause() {
+    sleep(Duration::from_millis(20)).await;
+}

@@ -1,0 +1,125 @@
+//! The least that shares one connection per node among many tasks: what throughput is compared with.
+//!
+//! No timers, no reconnecting, no clean-up; the tasks that read and write, and a queue of who waits for which answer.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::contender::{Contender, Failure};
+use crate::floor::uuid;
+use crate::wire;
+
+type Answer = Result<(), Failure>;
+type Waiting = Arc<Mutex<VecDeque<oneshot::Sender<Answer>>>>;
+type Queue = mpsc::UnboundedSender<(Arc<[u8]>, oneshot::Sender<Answer>)>;
+
+#[derive(Clone)]
+pub(crate) struct Mux {
+    nodes: Arc<[Queue]>,
+    digest: Arc<str>,
+}
+
+impl Mux {
+    pub(crate) async fn connect(addresses: &[SocketAddr]) -> Result<Mux, Box<dyn Error>> {
+        let mut nodes = Vec::new();
+        let mut digest = String::new();
+        for address in addresses {
+            let mut stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            stream
+                .write_all(&wire::command(&["SCRIPT", "LOAD", wire::UNLOCK]))
+                .await?;
+            let mut answer = [0; 5 + 40 + 2];
+            stream.read_exact(&mut answer).await?;
+            digest = String::from_utf8_lossy(&answer[5..45]).into_owned();
+            nodes.push(multiplex(stream));
+        }
+        Ok(Mux {
+            nodes: nodes.into(),
+            digest: digest.into(),
+        })
+    }
+
+    async fn ask(&self, bytes: Vec<u8>) -> Answer {
+        let bytes: Arc<[u8]> = bytes.into();
+        let mut answers = FuturesUnordered::new();
+        for node in &*self.nodes {
+            let (reply, answer) = oneshot::channel();
+            node.send((bytes.clone(), reply))
+                .map_err(|_| "connection closed")?;
+            answers.push(answer);
+        }
+        for _ in 0..wire::quorum(self.nodes.len()) {
+            answers
+                .next()
+                .await
+                .ok_or("no node")?
+                .map_err(|_| "connection closed")??;
+        }
+        Ok(())
+    }
+}
+
+impl Contender for Mux {
+    type Held = (String, String);
+
+    async fn acquire(&self, key: String) -> Result<Self::Held, Failure> {
+        let token = uuid();
+        self.ask(wire::set(&key, &token)).await?;
+        Ok((key, token))
+    }
+
+    async fn release(&self, (key, token): Self::Held) -> Result<(), Failure> {
+        self.ask(wire::unlock(&self.digest, &key, &token)).await
+    }
+}
+
+fn multiplex(stream: TcpStream) -> Queue {
+    let (queue, mut requests) = mpsc::unbounded_channel::<(Arc<[u8]>, oneshot::Sender<Answer>)>();
+    let (reader, mut writer) = stream.into_split();
+    let waiting = Waiting::default();
+    let answered = waiting.clone();
+    tokio::spawn(async move {
+        let (mut batch, mut bytes) = (Vec::new(), Vec::new());
+        while requests.recv_many(&mut batch, 1_024).await > 0 {
+            bytes.clear();
+            {
+                let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                for (request, reply) in batch.drain(..) {
+                    bytes.extend_from_slice(&request);
+                    waiting.push_back(reply);
+                }
+            }
+            if writer.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    });
+    tokio::spawn(async move {
+        let mut reader = BufReader::with_capacity(64 * 1_024, reader);
+        let mut line = Vec::new();
+        while reader
+            .read_until(b'\n', &mut line)
+            .await
+            .is_ok_and(|length| length > 0)
+        {
+            let reply = answered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop_front();
+            let answer = wire::check(line.trim_ascii_end());
+            if let Some(reply) = reply {
+                let _ = reply.send(answer); // whoever has its quorum does not wait for it
+            }
+            line.clear();
+        }
+    });
+    queue
+}

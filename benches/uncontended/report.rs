@@ -1,0 +1,277 @@
+//! Tables for people, and the same as JSON.
+
+use serde_json::{Map, Value, json};
+
+use crate::measure::{Failures, Sample, median};
+
+/// The rounds of each contender, in the same order.
+pub(crate) struct Series {
+    pub(crate) name: &'static str,
+    pub(crate) rounds: Vec<Sample>,
+}
+
+impl Series {
+    pub(crate) fn new(name: &'static str) -> Self {
+        Series {
+            name,
+            rounds: Vec::new(),
+        }
+    }
+
+    fn median(&self, value: impl Fn(&Sample) -> f64) -> f64 {
+        median(self.rounds.iter().map(value))
+    }
+
+    /// The median of the rounds' ratios: what slows down a whole round does not matter.
+    fn ratio(&self, other: &Series, value: impl Fn(&Sample) -> f64) -> f64 {
+        median(
+            self.rounds
+                .iter()
+                .zip(&other.rounds)
+                .map(|(mine, theirs)| value(mine) / value(theirs)),
+        )
+    }
+
+    fn failures(&self) -> Failures {
+        let mut all = Failures::default();
+        self.rounds.iter().for_each(|round| all.merge(&round.failures));
+        all
+    }
+
+    fn pairs(&self) -> usize {
+        self.rounds.iter().map(Sample::pairs).sum()
+    }
+}
+
+/// Collects everything that is to be shown.
+#[derive(Default)]
+pub(crate) struct Report {
+    json: Map<String, Value>,
+    failed: Vec<String>,
+}
+
+const P: [(&str, f64); 2] = [("p50", 50.0), ("p99", 99.0)];
+
+impl Report {
+    /// One task: acquire and release, each against the floor and against rslock.
+    pub(crate) fn latency(&mut self, title: &str, all: &[Series], floor: &str, other: &str) {
+        let mut table = Table::new(&[
+            "1 task, us",
+            "acquire p50",
+            "x floor",
+            "x rslock",
+            "acquire p99",
+            "x floor",
+            "x rslock",
+            "release p50",
+            "x floor",
+            "x rslock",
+            "release p99",
+            "x floor",
+            "x rslock",
+            "pairs",
+            "failed",
+        ]);
+        let mut json = Map::new();
+        let find = |name: &str| all.iter().find(|series| series.name == name);
+        for series in all {
+            let mut row = vec![series.name.to_owned()];
+            let mut entry = Map::new();
+            type Value = fn(&Sample, f64) -> f64;
+            let what: [(&str, Value); 2] = [("acquire", Sample::acquire_us), ("release", Sample::release_us)];
+            for (what, value) in what {
+                for (label, p) in P {
+                    let value = |sample: &Sample| value(sample, p);
+                    let micros = series.median(value);
+                    row.push(format!("{micros:.0}"));
+                    entry.insert(format!("{what}_{label}_us"), json!(micros));
+                    for (against, base) in [("floor", find(floor)), ("rslock", find(other))] {
+                        let ratio = base.map_or(f64::NAN, |base| series.ratio(base, value));
+                        row.push(times(ratio));
+                        entry.insert(format!("{what}_{label}_x_{against}"), json!(ratio));
+                    }
+                }
+            }
+            self.end_of_row(title, series, &mut row, &mut entry);
+            json.insert(series.name.into(), entry.into());
+            table.rows.push(row);
+        }
+        self.show(title, &table, json);
+    }
+
+    /// Many tasks: pairs per second, against rslock and the multiplexer.
+    pub(crate) fn throughput(&mut self, title: &str, tasks: usize, all: &[Series], mux: &str, other: &str) {
+        let head = if tasks == 1 {
+            "1 task".to_owned()
+        } else {
+            format!("{tasks} tasks")
+        };
+        let mut table = Table::new(&[
+            head.as_str(),
+            "pairs/s",
+            "x mux",
+            "x rslock",
+            "acquire p50 us",
+            "acquire p99 us",
+            "client CPU us/pair",
+            "pairs",
+            "failed",
+        ]);
+        let mut json = Map::new();
+        let find = |name: &str| all.iter().find(|series| series.name == name);
+        for series in all {
+            let rate = series.median(Sample::pairs_per_second);
+            let mut row = vec![series.name.to_owned(), format!("{rate:.0}")];
+            let mut entry = Map::new();
+            entry.insert("pairs_per_second".into(), json!(rate));
+            for (against, base) in [("mux", find(mux)), ("rslock", find(other))] {
+                let ratio = base.map_or(f64::NAN, |base| series.ratio(base, Sample::pairs_per_second));
+                row.push(times(ratio));
+                entry.insert(format!("x_{against}"), json!(ratio));
+            }
+            for (label, p) in P {
+                let micros = series.median(|sample| sample.acquire_us(p));
+                row.push(format!("{micros:.0}"));
+                entry.insert(format!("acquire_{label}_us"), json!(micros));
+            }
+            let cpu = series.median(Sample::cpu_us_per_pair);
+            row.push(format!("{cpu:.0}"));
+            entry.insert("cpu_us_per_pair".into(), json!(cpu));
+            self.end_of_row(title, series, &mut row, &mut entry);
+            json.insert(series.name.into(), entry.into());
+            table.rows.push(row);
+        }
+        self.show(title, &table, json);
+    }
+
+    /// One contender in several worlds, the first of which is the healthy one.
+    pub(crate) fn worlds(&mut self, title: &str, all: &[Series]) {
+        let mut table = Table::new(&[
+            "1 task, us",
+            "acquire p50",
+            "x healthy",
+            "acquire p99",
+            "x healthy",
+            "release p50",
+            "release p99",
+            "pairs",
+            "failed",
+        ]);
+        let mut json = Map::new();
+        for series in all {
+            let mut row = vec![series.name.to_owned()];
+            let mut entry = Map::new();
+            for (label, p) in P {
+                let value = |sample: &Sample| sample.acquire_us(p);
+                let (micros, ratio) = (series.median(value), series.ratio(&all[0], value));
+                row.extend([format!("{micros:.0}"), times(ratio)]);
+                entry.insert(format!("acquire_{label}_us"), json!(micros));
+                entry.insert(format!("acquire_{label}_x_healthy"), json!(ratio));
+            }
+            for (label, p) in P {
+                let micros = series.median(|sample| sample.release_us(p));
+                row.push(format!("{micros:.0}"));
+                entry.insert(format!("release_{label}_us"), json!(micros));
+            }
+            self.end_of_row(title, series, &mut row, &mut entry);
+            json.insert(series.name.into(), entry.into());
+            table.rows.push(row);
+        }
+        self.show(title, &table, json);
+    }
+
+    pub(crate) fn note(&mut self, name: &str, text: &str) {
+        println!("{name}: {text}");
+        self.json.insert(name.into(), text.into());
+    }
+
+    /// What failed, and everything as JSON.
+    pub(crate) fn finish(mut self) -> Value {
+        println!();
+        if self.failed.is_empty() {
+            println!("No operation failed.");
+        } else {
+            println!("FAILED OPERATIONS:");
+            self.failed.iter().for_each(|line| println!("* {line}"));
+        }
+        self.json.insert("failed".into(), json!(self.failed));
+        Value::Object(self.json)
+    }
+
+    fn end_of_row(
+        &mut self,
+        title: &str,
+        series: &Series,
+        row: &mut Vec<String>,
+        entry: &mut Map<String, Value>,
+    ) {
+        let failures = series.failures();
+        row.extend([series.pairs().to_string(), failures.count.to_string()]);
+        entry.insert("pairs".into(), json!(series.pairs()));
+        entry.insert("failed".into(), json!(failures.count));
+        if let Some(first) = failures.first {
+            self.failed.push(format!(
+                "{title}, {}: {} failed; the first: {first}",
+                series.name, failures.count
+            ));
+        }
+    }
+
+    fn show(&mut self, title: &str, table: &Table, json: Map<String, Value>) {
+        println!("\n### {title}\n\n{}", table.text());
+        self.json.insert(title.into(), json.into());
+    }
+}
+
+fn times(ratio: f64) -> String {
+    if ratio.is_finite() {
+        format!("{ratio:.2}")
+    } else {
+        "-".into()
+    }
+}
+
+struct Table {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(head: &[&str]) -> Self {
+        Table {
+            head: head.iter().map(|&cell| cell.to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Markdown that can also be read as it is.
+    fn text(&self) -> String {
+        let width = |column: usize| {
+            let cells = self
+                .rows
+                .iter()
+                .chain([&self.head])
+                .filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
+        let line = |row: &[String]| {
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(column, (cell, &width))| match column {
+                    0 => format!("{cell:<width$}"),
+                    _ => format!("{cell:>width$}"),
+                });
+            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        };
+        let rule = widths.iter().enumerate().map(|(column, &width)| match column {
+            0 => "-".repeat(width + 2),
+            _ => format!("{}:", "-".repeat(width + 1)),
+        });
+        let rule = format!("|{}|\n", rule.collect::<Vec<_>>().join("|"));
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        line(&self.head) + &rule + &rows
+    }
+}
