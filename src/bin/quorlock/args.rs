@@ -10,7 +10,7 @@ use crate::exit;
 
 /// Runs commands under a lock held on a quorum of independent Redis or Valkey masters (Redlock).
 #[derive(Debug, Parser)]
-#[command(version, about, after_help = exit::TABLE, max_term_width = 110)]
+#[command(version, after_help = exit::TABLE, max_term_width = 110)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) output: Output,

@@ -178,8 +178,7 @@ async fn end(
             biased;
             () = sleep_until(patience) => {
                 if killed {
-                    report.event(&Event::Immortal);
-                    break;
+                    return report.event(&Event::Immortal); // the guard tries once more
                 }
                 killed = true;
                 patience += KILL_TAKES;
