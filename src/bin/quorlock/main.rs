@@ -1,1 +1,75 @@
-fn main() {}
+//! `quorlock`: runs a command under a lock on a quorum of Redis masters.
+//!
+//! | file | |
+//! |---|---|
+//! | `args.rs` | what can be said on the command line, and the exit codes |
+//! | `run.rs`, `status.rs`, `testbed.rs` | one subcommand each |
+//! | `nodes.rs` | which nodes, and connecting to them |
+//! | `acquire.rs` | getting the lock, and saying what it waits for |
+//! | `supervise.rs` | the command under its lease: signals, loss, the end |
+//! | `job.rs` | the command's process group |
+//! | `guard.rs` | a second process that ends the group when this one cannot |
+//! | `terminal.rs`, `signals.rs` | the terminal's foreground, and signals |
+//! | `report.rs`, `event.rs`, `log.rs` | what is told on standard error, without ever blocking |
+//! | `exit.rs` | exit codes |
+
+mod acquire;
+mod args;
+mod event;
+mod exit;
+mod guard;
+mod job;
+mod log;
+mod nodes;
+mod report;
+mod run;
+mod signals;
+mod status;
+mod supervise;
+mod terminal;
+mod testbed;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+use exit::Failure;
+use report::Report;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Command::Guard(guard) = &arguments.command {
+        return guard::stand(guard.grace());
+    }
+    let report = Report::start(&arguments.output);
+    let code = match work(arguments, &report) {
+        Ok(code) => code,
+        Err(failure) => {
+            report.failure(&failure);
+            failure.code
+        }
+    };
+    report.flush();
+    ExitCode::from(code)
+}
+
+fn work(arguments: Arguments, report: &Report) -> Result<u8, Failure> {
+    log::start(report, &arguments.output)?;
+    // One thread: signals that stop this process then take effect where they are raised, and starting is quick.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::system("start the runtime", &error))?;
+    let code = runtime.block_on(async {
+        match arguments.command {
+            Command::Run(run) => run::run(run, report).await,
+            Command::Status(status) => status::status(status, report).await,
+            Command::Testbed(testbed) => testbed::testbed(testbed, report).await,
+            Command::Guard(_) => Ok(exit::OK),
+        }
+    });
+    // A name that is still being looked up must not hold up the exit.
+    runtime.shutdown_background();
+    code
+}

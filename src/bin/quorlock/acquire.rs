@@ -1,0 +1,113 @@
+//! Getting the lock, and saying what it waits for.
+
+use std::time::Duration;
+
+use quorlock::node::NodeState;
+use quorlock::{AcquireError, Lease, LockRequest, Redlock};
+use tokio::time::{Instant, sleep};
+
+use crate::args::Wait;
+use crate::event::{Event, Obstacle};
+use crate::exit::{self, Failure};
+use crate::report::Report;
+
+/// How often the nodes' states are looked at while waiting; that costs no message.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Acquires the lock. `None` is to try once.
+///
+/// Cancel safe as the library's acquire is.
+pub(crate) async fn acquire(
+    redlock: &Redlock,
+    resource: &str,
+    request: LockRequest,
+    wait: Option<Wait>,
+    report: &Report,
+) -> Result<Lease, Failure> {
+    let started = Instant::now();
+    let first = match request.clone().try_acquire().await {
+        Ok(lease) => return Ok(lease),
+        Err(error) => error,
+    };
+    let Some((wait, obstacle)) = wait.zip(obstacle(&first)) else {
+        return Err(not_acquired(&first));
+    };
+    let request = match wait {
+        Wait::Forever => request.forever(),
+        Wait::Within(limit) => request.within(limit.saturating_sub(started.elapsed())),
+    };
+    tokio::select! {
+        biased;
+        lease = request.acquire() => lease.map_err(|error| not_acquired(&error)),
+        never = tell(redlock, resource, obstacle, report) => match never {},
+    }
+}
+
+/// Tells what is waited for, whenever that changes.
+async fn tell(
+    redlock: &Redlock,
+    resource: &str,
+    first: Obstacle,
+    report: &Report,
+) -> std::convert::Infallible {
+    let held = match &first {
+        Obstacle::Held(votes) => Some(votes.clone()),
+        Obstacle::NoQuorum(_) => None,
+    };
+    let mut told = first;
+    report.event(&Event::Waiting { resource, why: &told });
+    loop {
+        sleep(LOOK).await;
+        let now = match (too_few(redlock), &held) {
+            (Some(words), _) => Obstacle::NoQuorum(words),
+            (None, Some(votes)) => Obstacle::Held(votes.clone()),
+            // Whether it is held shows when it is acquired.
+            (None, None) => continue,
+        };
+        if !now.is_like(&told) {
+            report.event(&Event::Waiting { resource, why: &now });
+            told = now;
+        }
+    }
+}
+
+/// The nodes that are down, if that leaves no quorum.
+fn too_few(redlock: &Redlock) -> Option<String> {
+    let nodes = redlock.nodes();
+    let down: Vec<String> = nodes
+        .iter()
+        .filter_map(|node| match &node.state {
+            NodeState::Down(fault) => Some(format!("{}: {fault}", node.name)),
+            _ => None,
+        })
+        .collect();
+    let quorum = nodes.len() / 2 + 1;
+    (nodes.len() - down.len() < quorum).then(|| {
+        format!(
+            "{} of {} nodes down; {}",
+            down.len(),
+            nodes.len(),
+            down.join("; ")
+        )
+    })
+}
+
+/// What another attempt would wait for.
+fn obstacle(error: &AcquireError) -> Option<Obstacle> {
+    match error {
+        AcquireError::Held { votes, .. } => Some(Obstacle::Held(votes.clone())),
+        AcquireError::NoQuorum { votes, .. } | AcquireError::TooLate { votes, .. } => {
+            Some(Obstacle::NoQuorum(votes.to_string()))
+        }
+        _ => None,
+    }
+}
+
+fn not_acquired(error: &AcquireError) -> Failure {
+    let (code, advice) = match error {
+        AcquireError::Options(_) => (exit::USAGE, ""),
+        AcquireError::Held { .. } => (exit::HELD, "; try again later, or use a longer --wait"),
+        _ => (exit::NO_QUORUM, ""),
+    };
+    Failure::new(code, format!("{error}{advice}"))
+}

@@ -1,0 +1,172 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use crate::exit;
+
+/// Runs commands under a lock held on a quorum of independent Redis or Valkey masters (Redlock).
+#[derive(Debug, Parser)]
+#[command(version, after_help = exit::TABLE, max_term_width = 110)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) output: Output,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Status(Status),
+    Testbed(Testbed),
+    #[command(hide = true)]
+    Guard(Guard),
+}
+
+/// What is told on standard error.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Output {
+    /// Say more: -v acquiring, votes, releasing; -vv what happens inside. The variable QUORLOCK_LOG takes filters
+    /// such as "quorlock=debug" instead
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Events as JSON, one object a line on standard error; results as JSON on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// Run a command under a lock
+///
+/// Acquires the lock, runs the command, renews the lease for as long as it runs, then releases. The command runs in a
+/// process group of its own, with this terminal and this input; it finds the name of the lock in QUORLOCK_RESOURCE.
+/// Signals sent to quorlock (TERM, INT, HUP, QUIT, USR1, USR2) are passed on to the whole group.
+///
+/// When the lease is lost, or cannot be renewed in time, the whole group gets TERM, and KILL --kill-after later:
+/// before the lease ends, so that nothing of it runs when somebody else may have the lock. The same happens if
+/// quorlock itself is killed or stopped. A process that leaves the group (setsid) is out of reach.
+///
+/// The lock is released when the command itself ends; what it left in the background goes on without the lock.
+/// While a job is suspended (Ctrl-Z) its lease is not renewed: if it ends, the command is ended too.
+#[derive(Debug, Args)]
+#[command(after_help = exit::TABLE)]
+pub(crate) struct Run {
+    /// What to lock: any name
+    pub(crate) resource: String,
+    #[command(flatten)]
+    pub(crate) nodes: Nodes,
+    /// Use five local Redis masters, started for this run only: to try things out, not to lock anything out
+    #[arg(long, conflicts_with = "nodes")]
+    pub(crate) testbed: bool,
+    /// How long the lock outlives a crash of this machine; renewed every third of it
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Duration,
+    /// How long to wait for the lock: a duration, or "forever" (ends only if no quorum is in reach)
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = Wait::parse)]
+    pub(crate) wait: Wait,
+    /// Try once; do not wait if it is held
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// Time between TERM and KILL when the lease is lost [default: 5s, or a quarter of the TTL if that is less]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) kill_after: Option<Duration>,
+    /// Give the lock up after this long, and so end the command
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) max_hold: Option<Duration>,
+    /// In front of the lock's name on the nodes; empty shares locks with other Redlock clients
+    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    pub(crate) key_prefix: String,
+    /// The command, after "--"
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Which nodes.
+#[derive(Clone, Debug, Args)]
+#[group(id = "nodes", multiple = true)]
+pub(crate) struct Nodes {
+    /// A node: redis://[[user]:password@]host[:port][/db]; once for each. Passwords are better kept in the variable
+    /// QUORLOCK_NODES (URLs separated by commas or blanks), which is used if there is no --node
+    #[arg(long, value_name = "URL")]
+    pub(crate) node: Vec<String>,
+    /// How long to wait for a quorum of nodes to be connected
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) connect_timeout: Duration,
+    /// Trust these certificate authorities (PEM) instead of the system's, for rediss://
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Client certificate (PEM)
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+/// Show which nodes are up, and why the others are not
+///
+/// Ends with 0 if a quorum of nodes can be used.
+#[derive(Debug, Args)]
+#[command(after_help = exit::TABLE)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) nodes: Nodes,
+}
+
+/// Start local Redis masters to try things out
+///
+/// Without a command: prints their URLs and keeps them until Ctrl-C or TERM. With one: runs it with QUORLOCK_NODES
+/// set, and ends with its exit code. Nothing is left behind.
+#[derive(Debug, Args)]
+#[command(after_help = exit::TABLE)]
+pub(crate) struct Testbed {
+    /// How many
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
+    pub(crate) nodes: usize,
+    /// The server binary [default: $QUORLOCK_REDIS_SERVER, or valkey-server or redis-server on the PATH]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) server: Option<PathBuf>,
+    /// Print a line for the shell to evaluate: export QUORLOCK_NODES='...'
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) export: bool,
+    /// The command, after "--"
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// The second process of a run; not for people.
+#[derive(Debug, Args)]
+pub(crate) struct Guard {
+    grace_ms: u64,
+}
+
+impl Guard {
+    pub(crate) fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms)
+    }
+}
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Within(Duration),
+    Forever,
+}
+
+impl Wait {
+    fn parse(text: &str) -> Result<Wait, humantime::DurationError> {
+        match text {
+            "forever" => Ok(Wait::Forever),
+            text => humantime::parse_duration(text).map(Wait::Within),
+        }
+    }
+}

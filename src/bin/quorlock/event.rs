@@ -1,0 +1,285 @@
+//! What there is to tell, for people and for programs.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use quorlock::node::Reply;
+use quorlock::{LossReason, Lost, NodeVote, ReleaseOutcome, Votes};
+use serde_json::{Value, json};
+
+/// How much somebody must want to know to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Weight {
+    Error,
+    Warning,
+    /// Told by default.
+    Notice,
+    /// With `-v`.
+    Detail,
+    /// With `-vv`.
+    Trifle,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    /// The lock is not free yet, for another reason than before.
+    Waiting {
+        resource: &'a str,
+        why: &'a Obstacle,
+    },
+    Acquired {
+        resource: &'a str,
+        votes: &'a Votes,
+        valid: Duration,
+    },
+    Started {
+        pid: u32,
+    },
+    Renewed {
+        resource: &'a str,
+        valid: Duration,
+    },
+    /// Lost, or about to be: the command is being stopped.
+    Lost {
+        lost: &'a Lost,
+        deadline: Instant,
+        max_hold: bool,
+    },
+    /// Nothing of the command is left.
+    Stopped {
+        killed: bool,
+    },
+    /// KILL did not help.
+    Immortal,
+    Released {
+        resource: &'a str,
+        outcome: &'a ReleaseOutcome,
+    },
+    /// From inside of the library.
+    Log {
+        weight: Weight,
+        text: &'a str,
+    },
+    Failure {
+        code: u8,
+        message: &'a str,
+    },
+}
+
+/// What a lock waits for.
+#[derive(Clone, Debug)]
+pub(crate) enum Obstacle {
+    Held(Votes),
+    /// Too few nodes; in words.
+    NoQuorum(String),
+}
+
+impl Obstacle {
+    pub(crate) fn is_like(&self, other: &Obstacle) -> bool {
+        matches!(self, Obstacle::Held(_)) == matches!(other, Obstacle::Held(_))
+    }
+}
+
+impl Event<'_> {
+    pub(crate) fn weight(&self) -> Weight {
+        match self {
+            Event::Failure { .. } | Event::Lost { .. } | Event::Immortal => Weight::Error,
+            Event::Released { outcome, .. } if **outcome != ReleaseOutcome::Released => Weight::Warning,
+            Event::Waiting { .. } => Weight::Notice,
+            Event::Stopped { .. } => Weight::Notice,
+            Event::Acquired { .. } | Event::Started { .. } | Event::Released { .. } => Weight::Detail,
+            Event::Renewed { .. } => Weight::Trifle,
+            Event::Log { weight, .. } => *weight,
+        }
+    }
+
+    /// For people: a line, or several.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let line = match self {
+            Event::Waiting { resource, why } => match why {
+                Obstacle::Held(votes) => {
+                    format!("waiting: {resource} is held by someone else{}", until(votes))
+                }
+                Obstacle::NoQuorum(words) => format!("waiting: no quorum of nodes: {words}"),
+            },
+            Event::Acquired {
+                resource,
+                votes,
+                valid,
+            } => {
+                let mut lines = vec![format!(
+                    "acquired {resource}: {} of {} nodes, valid {}",
+                    votes.yes(),
+                    votes.iter().count(),
+                    short(*valid)
+                )];
+                lines.extend(
+                    votes
+                        .iter()
+                        .map(|vote| format!("  {}: {}", vote.node, answer(vote))),
+                );
+                return lines;
+            }
+            Event::Started { pid } => format!("started the command, pid {pid}"),
+            Event::Renewed { resource, valid } => format!("renewed {resource}, valid {}", short(*valid)),
+            Event::Lost { lost, max_hold, .. } => {
+                let Lost { resource, reason } = lost;
+                match reason {
+                    _ if *max_hold => {
+                        format!("held {resource} for as long as --max-hold allows: stopping the command")
+                    }
+                    LossReason::Gone(votes) => {
+                        format!(
+                            "lost {resource}: stopping the command; a quorum no longer knows the lock: {votes}"
+                        )
+                    }
+                    LossReason::Expired {
+                        last_failure: Some(votes),
+                    } => {
+                        format!(
+                            "losing {resource}: stopping the command; the lease could not be renewed: {votes}"
+                        )
+                    }
+                    _ => {
+                        format!("losing {resource}: stopping the command; the lease was not renewed in time")
+                    }
+                }
+            }
+            Event::Stopped { killed: false } => "the command has ended on TERM".to_owned(),
+            Event::Stopped { killed: true } => "the command was killed".to_owned(),
+            Event::Immortal => "a process of the command does not end, not even on KILL".to_owned(),
+            Event::Released { resource, outcome } => match outcome {
+                ReleaseOutcome::Released => format!("released {resource}"),
+                ReleaseOutcome::AlreadyGone => format!(
+                    "the lock on {resource} was gone before it was released: the command may not have been alone"
+                ),
+                other => format!("{resource}: {other}; what is left expires by itself"),
+            },
+            Event::Log { weight, text } => match weight {
+                Weight::Error => format!("error: {text}"),
+                Weight::Warning => format!("warning: {text}"),
+                _ => (*text).to_owned(),
+            },
+            Event::Failure { message, .. } => (*message).to_owned(),
+        };
+        vec![line]
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        match self {
+            Event::Waiting { resource, why } => match why {
+                Obstacle::Held(votes) => {
+                    json!({"event": "waiting", "resource": resource, "reason": "held", "nodes": nodes(votes)})
+                }
+                Obstacle::NoQuorum(words) => {
+                    json!({"event": "waiting", "resource": resource, "reason": "no_quorum", "detail": words})
+                }
+            },
+            Event::Acquired {
+                resource,
+                votes,
+                valid,
+            } => json!({
+                "event": "acquired", "resource": resource, "quorum": votes.quorum(), "nodes": nodes(votes),
+                "valid_ms": millis(*valid), "valid_until": at(Instant::now() + *valid),
+            }),
+            Event::Started { pid } => json!({"event": "started", "pid": pid}),
+            Event::Renewed { resource, valid } => json!({
+                "event": "renewed", "resource": resource,
+                "valid_ms": millis(*valid), "valid_until": at(Instant::now() + *valid),
+            }),
+            Event::Lost {
+                lost,
+                deadline,
+                max_hold,
+            } => {
+                let (reason, votes) = match &lost.reason {
+                    _ if *max_hold => ("max_hold", None),
+                    LossReason::Gone(votes) => ("gone", Some(votes)),
+                    LossReason::Expired { last_failure } => ("not_renewed", last_failure.as_ref()),
+                    _ => ("other", None),
+                };
+                json!({
+                    "event": "lost", "resource": &*lost.resource, "reason": reason, "nodes": votes.map(nodes),
+                    "valid_ms": millis(deadline.saturating_duration_since(Instant::now())),
+                    "valid_until": at(*deadline),
+                })
+            }
+            Event::Stopped { killed } => json!({"event": "stopped", "killed": killed}),
+            Event::Immortal => json!({"event": "not_stopped"}),
+            Event::Released { resource, outcome } => {
+                let (outcome, votes) = match outcome {
+                    ReleaseOutcome::Released => ("released", None),
+                    ReleaseOutcome::AlreadyGone => ("already_gone", None),
+                    ReleaseOutcome::Uncertain(votes) => ("uncertain", Some(votes)),
+                    _ => ("other", None),
+                };
+                json!({"event": "released", "resource": resource, "outcome": outcome, "nodes": votes.map(nodes)})
+            }
+            Event::Log { weight, text } => {
+                let level = match weight {
+                    Weight::Error => "error",
+                    Weight::Warning => "warning",
+                    Weight::Notice | Weight::Detail => "info",
+                    Weight::Trifle => "debug",
+                };
+                json!({"event": "log", "level": level, "message": text})
+            }
+            Event::Failure { code, message } => json!({"event": "error", "code": code, "message": message}),
+        }
+    }
+}
+
+/// A duration to the millisecond.
+pub(crate) fn short(duration: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_millis(millis(duration)))
+}
+
+fn until(votes: &Votes) -> String {
+    let held = |remaining| format!(" (for at most {} more unless renewed)", short(remaining));
+    votes.longest_remaining().map(held).unwrap_or_default()
+}
+
+fn answer(vote: &NodeVote) -> String {
+    match &vote.answer {
+        Some(Ok(Reply::Held { .. })) => "held by someone else".to_owned(),
+        Some(Ok(reply)) => word(*reply).to_owned(),
+        Some(Err(fault)) => fault.to_string(),
+        None => "not waited for".to_owned(),
+    }
+}
+
+fn word(reply: Reply) -> &'static str {
+    match reply {
+        Reply::Granted => "granted",
+        Reply::Held { .. } => "held",
+        Reply::Extended => "extended",
+        Reply::Released => "released",
+        Reply::Missing => "missing",
+        Reply::Foreign => "taken over",
+    }
+}
+
+fn nodes(votes: &Votes) -> Value {
+    let node = |vote: &NodeVote| match &vote.answer {
+        Some(Ok(reply)) => json!({"node": &*vote.node, "vote": word(*reply)}),
+        Some(Err(fault)) => json!({"node": &*vote.node, "vote": "fault", "detail": fault.to_string()}),
+        None => json!({"node": &*vote.node, "vote": null}),
+    };
+    votes.iter().map(node).collect()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// An instant on the wall clock.
+fn at(instant: Instant) -> String {
+    let (now, wall) = (Instant::now(), SystemTime::now());
+    let moment = match instant.checked_duration_since(now) {
+        Some(ahead) => wall.checked_add(ahead),
+        None => wall.checked_sub(now - instant),
+    };
+    humantime::format_rfc3339_millis(moment.unwrap_or(wall)).to_string()
+}

@@ -1,0 +1,239 @@
+//! The guard: a second process that ends the command when this one cannot.
+//!
+//! It is this program again, and reads orders from a pipe of which we hold the only other end. However we end (`kill -9`
+//! included), the kernel closes the pipe, and the guard ends the command's process group: TERM, and KILL after the grace
+//! or before the lease ends, whichever comes first. And if we still exist but do not run (stopped, swapped out), it
+//! keeps to the times it was last told: half a margin after we should have acted ourselves.
+//!
+//! It never signals a group that might be somebody else's: while we live, the command is not waited for before the guard
+//! is dismissed, so its number stays taken; after that, the guard looks every few milliseconds whether the group still
+//! exists, and leaves when it does not. Open is the moment between the command's start and the first order: some microseconds.
+
+use std::io::{self, BufRead, Write, stdin, stdout};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use crate::exit;
+
+/// How often the guard looks whether an orphaned group is gone.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A running guard, seen from the process that started it.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    child: Child,
+    orders: pipe::Sender,
+    ready: pipe::Receiver,
+}
+
+impl Guard {
+    /// Starts one. `grace` is what the command gets between TERM and KILL if we die.
+    pub(crate) fn start(grace: Duration) -> io::Result<Guard> {
+        // Also finds a binary that has been replaced since.
+        let own = Path::new("/proc/self/exe");
+        let program = if own.exists() {
+            own.to_owned()
+        } else {
+            std::env::current_exe()?
+        };
+        let mut child = Command::new(program)
+            .arg0("quorlock-guard")
+            .arg("guard")
+            .arg(grace.as_millis().to_string())
+            .env_clear() // it needs nothing, least of all passwords
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let ends = child.stdin.take().zip(child.stdout.take());
+        let (orders, ready) = ends.ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Guard {
+            child,
+            orders: pipe::Sender::from_owned_fd(orders.into())?,
+            ready: pipe::Receiver::from_owned_fd(ready.into())?,
+        })
+    }
+
+    /// Waits until it is listening.
+    pub(crate) async fn ready(&mut self) -> io::Result<()> {
+        self.ready.read_u8().await.map(drop)
+    }
+
+    /// From now on, it guards this group.
+    pub(crate) fn watch(&self, group: Pid) {
+        self.order(format!("group {}\n", group.as_raw_nonzero()));
+    }
+
+    /// When the group is to be ended if nothing else is heard. `None` leaves TERM out: it has been sent.
+    pub(crate) fn schedule(&self, term: Option<Instant>, kill: Instant) {
+        let term = term.map_or("-".to_owned(), |term| moment(term).as_micros().to_string());
+        self.order(format!("times {term} {}\n", moment(kill).as_micros()));
+    }
+
+    /// It is not needed any more. To be called before the command is waited for.
+    pub(crate) fn dismiss(&self) {
+        self.order("done\n".to_owned());
+    }
+
+    /// Never blocks. An order that does not fit is lost, but pipes hold hundreds, and a guard that does not read them is
+    /// stopped or dead.
+    fn order(&self, line: String) {
+        if let Err(error) = self.orders.try_write(line.as_bytes()) {
+            tracing::debug!(%error, "the guard does not listen");
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.dismiss();
+        // It is about to end, or cannot: then it is left to init.
+        let patience = Instant::now() + Duration::from_millis(100);
+        while let Ok(None) = self.child.try_wait()
+            && Instant::now() < patience
+        {
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// `instant` on the system's monotonic clock, which other processes share.
+fn moment(instant: Instant) -> Duration {
+    let (now, here) = (clock(), Instant::now());
+    match instant.checked_duration_since(here) {
+        Some(ahead) => now + ahead,
+        None => now.saturating_sub(here - instant),
+    }
+}
+
+fn clock() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or(0),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
+}
+
+/// What the guard knows.
+#[derive(Debug, Default)]
+struct Post {
+    group: Option<Pid>,
+    term: Option<Duration>,
+    kill: Option<Duration>,
+    orphaned: bool,
+}
+
+enum Order {
+    Line(String),
+    End,
+}
+
+/// The guard itself, until it is dismissed or has done its work.
+pub(crate) fn stand(grace: Duration) -> ExitCode {
+    // So that `pkill quorlock` does not take the guard first.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::set_name(c"lock-guard");
+    // Own group, so the terminal sends it nothing; and nobody else should.
+    let _ = nix::sys::signal::SigSet::all().thread_block();
+    let (tell, orders) = channel();
+    let listen = move || {
+        for line in stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            let _ = tell.send(Order::Line(line));
+        }
+        let _ = tell.send(Order::End);
+    };
+    if thread::Builder::new().spawn(listen).is_err() || write_ready().is_err() {
+        return ExitCode::from(exit::SYSTEM);
+    }
+    Post::default().guard(&orders, grace);
+    ExitCode::SUCCESS
+}
+
+fn write_ready() -> io::Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(b".")?;
+    out.flush()
+}
+
+impl Post {
+    fn guard(&mut self, orders: &Receiver<Order>, grace: Duration) {
+        loop {
+            match self.next(orders) {
+                Ok(Order::Line(line)) if line == "done" => return,
+                Ok(Order::Line(line)) => self.note(&line),
+                Ok(Order::End) => {
+                    self.orphaned = true;
+                    let now = clock();
+                    if self.term.is_some() || self.kill.is_none() {
+                        self.term = Some(now);
+                    }
+                    self.kill = Some(self.kill.map_or(now + grace, |kill| kill.min(now + grace)));
+                }
+                Err(_) => {}
+            }
+            let Some(group) = self.group else {
+                if self.orphaned {
+                    return; // it never began
+                }
+                continue;
+            };
+            // Only then can the number have become somebody else's.
+            if self.orphaned && test_kill_process_group(group).is_err() {
+                return;
+            }
+            let now = clock();
+            if self.term.is_some_and(|term| term <= now) {
+                self.term = None;
+                let _ = kill_process_group(group, Signal::TERM);
+                let _ = kill_process_group(group, Signal::CONT);
+            }
+            if self.kill.is_some_and(|kill| kill <= now) {
+                let _ = kill_process_group(group, Signal::KILL);
+                return;
+            }
+        }
+    }
+
+    fn next(&self, orders: &Receiver<Order>) -> Result<Order, RecvTimeoutError> {
+        let now = clock();
+        let due = [self.term, self.kill].into_iter().flatten().min();
+        let wait = due.map(|due| due.saturating_sub(now));
+        if self.orphaned {
+            thread::sleep(wait.unwrap_or(LOOK).min(LOOK));
+            return Err(RecvTimeoutError::Timeout);
+        }
+        match wait {
+            Some(wait) => orders.recv_timeout(wait),
+            None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        }
+    }
+
+    fn note(&mut self, line: &str) {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("group") => {
+                self.group = words
+                    .next()
+                    .and_then(|word| word.parse().ok())
+                    .and_then(Pid::from_raw);
+            }
+            Some("times") => {
+                let mut time = || words.next()?.parse().ok().map(Duration::from_micros);
+                (self.term, self.kill) = (time(), time());
+            }
+            _ => {}
+        }
+    }
+}

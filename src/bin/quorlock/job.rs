@@ -1,0 +1,241 @@
+//! The command: a process group of its own, with the terminal if there is one, watched over by a guard.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_current_process_group, kill_process_group,
+    test_kill_process_group, waitid,
+};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::exit::{self, Failure};
+use crate::guard::Guard;
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// How soon the shell's "go on" reaches us if we were not suspended after all.
+const NOT_SUSPENDED: Duration = Duration::from_millis(100);
+/// How often a group is looked at that should be gone soon.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A command that runs, or has ended but was not waited for yet: until [`Job::reap`] its number stays taken.
+#[derive(Debug)]
+pub(crate) struct Job {
+    child: Child,
+    group: Pid,
+    guard: Guard,
+    terminal: Option<Terminal>,
+    children: unix::Signal,
+    control: Signals,
+    reaped: bool,
+    /// We have asked to be suspended; if nothing comes of it until then, nobody will resume the command but us.
+    suspended: Option<Instant>,
+}
+
+/// What can happen to a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    /// The command itself has ended. Others of its group may live on.
+    Ended(Ended),
+    /// Somebody wants it to go on after a suspension: [`Job::resume`].
+    Resumed,
+    /// After [`Job::reap`]: nothing of its group is left.
+    Gone,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Code(i32),
+    Signal(i32),
+}
+
+impl Ended {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Ended::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
+            Ended::Signal(number) => exit::by_signal(number),
+        }
+    }
+}
+
+impl Job {
+    /// Starts `command` under `guard`.
+    pub(crate) async fn start(
+        command: &[OsString],
+        variable: (&str, &str),
+        mut guard: Guard,
+    ) -> Result<Job, Failure> {
+        let system = |doing| move |error: io::Error| Failure::system(doing, &error);
+        let (program, arguments) = command
+            .split_first()
+            .ok_or_else(|| Failure::usage("no command"))?;
+        guard.ready().await.map_err(system("start the guard process"))?;
+        let children = unix::signal(SignalKind::child()).map_err(system("watch over processes"))?;
+        let terminal = Terminal::open();
+        let control = match terminal {
+            Some(_) => &[Signal::CONT, Signal::TSTP][..],
+            None => &[Signal::CONT],
+        };
+        let control = Signals::listen(control).map_err(system("listen to signals"))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .env(variable.0, variable.1)
+            .process_group(0)
+            .spawn()
+            .map_err(|error| not_run(program, &error))?;
+        let group = Pid::from_child(&child);
+        guard.watch(group);
+        let mut job = Job {
+            child,
+            group,
+            guard,
+            terminal,
+            children,
+            control,
+            reaped: false,
+            suspended: None,
+        };
+        if job.terminal.as_ref().is_some_and(Terminal::is_wanted) {
+            // It may have asked for the terminal, and been stopped, before it got it.
+            job.resume();
+        }
+        Ok(job)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Sends `signal` to the whole group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(self.group, signal); // fails only if all have ended
+    }
+
+    /// Lets the command go on, with the terminal if it is ours to give.
+    pub(crate) fn resume(&mut self) {
+        self.suspended = None;
+        if let Some(terminal) = &mut self.terminal
+            && terminal.is_wanted()
+        {
+            terminal.lend(self.group);
+        }
+        self.signal(Signal::CONT);
+    }
+
+    /// How the command itself ended, if it has.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.group), peek).ok()??;
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Some(Ended::Code(code)),
+            (None, Some(number)) => Some(Ended::Signal(number)),
+            (None, None) => None,
+        }
+    }
+
+    /// Waits for the next change. Suspends us with the command when the terminal's user suspends it.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn change(&mut self) -> Change {
+        if self.reaped {
+            self.group_gone().await;
+            return Change::Gone;
+        }
+        loop {
+            if let Some(ended) = self.ended() {
+                return Change::Ended(ended);
+            }
+            if let Some(signal) = self.stopped() {
+                self.suspend(signal);
+            }
+            let resume_by_force = async {
+                match self.suspended {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                signal = self.control.next() => match signal {
+                    Signal::CONT => {
+                        self.suspended = None;
+                        return Change::Resumed;
+                    }
+                    // The terminal's user suspends our group, and means the command.
+                    other => self.signal(other),
+                },
+                _ = self.children.recv() => {}
+                () = resume_by_force => {
+                    self.suspended = None;
+                    return Change::Resumed;
+                }
+            }
+        }
+    }
+
+    /// The signal that has stopped the command, once.
+    fn stopped(&self) -> Option<Signal> {
+        let take = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let number = waitid(WaitId::Pid(self.group), take)
+            .ok()?
+            .as_ref()
+            .and_then(WaitIdStatus::stopping_signal)?;
+        Signal::from_named_raw(number)
+    }
+
+    /// The command has been stopped. If it was by job control, the shell is to see us stopped too, and so to get its
+    /// terminal back.
+    fn suspend(&mut self, signal: Signal) {
+        let Some(terminal) = &mut self.terminal else {
+            return;
+        };
+        match signal {
+            Signal::TTIN | Signal::TTOU if terminal.lend(self.group) => self.signal(Signal::CONT),
+            Signal::TTIN | Signal::TTOU | Signal::TSTP => {
+                terminal.take_back(false);
+                // TTOU, for TSTP is caught. It takes effect right here, and does not if no shell could resume us: then the
+                // command has to go on too, unless it would only be stopped again.
+                self.suspended = (signal == Signal::TSTP).then(|| Instant::now() + NOT_SUSPENDED);
+                let _ = kill_current_process_group(Signal::TTOU);
+            }
+            // Stopped by somebody's decision, not for the terminal: that does not concern us.
+            _ => {}
+        }
+    }
+
+    /// Takes the terminal back and the command's exit status off the system.
+    pub(crate) fn reap(&mut self, repair: bool) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take_back(repair);
+        }
+        let _: io::Result<ExitStatus> = self.child.wait(); // has ended, so does not block
+        self.reaped = true;
+    }
+
+    async fn group_gone(&self) {
+        while test_kill_process_group(self.group).is_ok() {
+            sleep(LOOK).await;
+        }
+    }
+}
+
+fn not_run(program: &OsString, error: &io::Error) -> Failure {
+    let program = program.to_string_lossy();
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(exit::NOT_FOUND, format!("{program}: command not found")),
+        _ => Failure::new(
+            exit::NOT_EXECUTABLE,
+            format!("{program}: cannot execute: {error}"),
+        ),
+    }
+}

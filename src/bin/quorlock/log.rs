@@ -1,0 +1,91 @@
+//! What the library logs, told as events.
+
+use std::fmt::{self, Write};
+
+use tracing::field::{Field, Visit};
+use tracing::{Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, registry};
+
+use crate::args::Output;
+use crate::event::{Event, Weight};
+use crate::exit::Failure;
+use crate::report::Report;
+
+/// Holds filters in place of `-v`.
+const VARIABLE: &str = "QUORLOCK_LOG";
+
+/// From now on, the library's log goes to `report`.
+pub(crate) fn start(report: &Report, output: &Output) -> Result<(), Failure> {
+    let filters = match std::env::var(VARIABLE) {
+        Ok(filters) if !filters.is_empty() => filters,
+        _ => match (output.quiet, output.verbose) {
+            (true, _) => "error",
+            // A lost lease is told anyway.
+            (false, 0 | 1) => "warn,quorlock::hold=error",
+            (false, 2) => "quorlock=debug,warn",
+            (false, _) => "trace",
+        }
+        .to_owned(),
+    };
+    let filter = EnvFilter::try_new(filters)
+        .map_err(|error| Failure::usage(format!("{VARIABLE} cannot be understood: {error}")))?;
+    registry()
+        .with(filter)
+        .with(Told(report.clone()))
+        .try_init()
+        .map_err(|error| Failure::system("start logging", &error))
+}
+
+struct Told(Report);
+
+impl<S: Subscriber> Layer<S> for Told {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let mut words = Words::default();
+        event.record(&mut words);
+        let weight = match *event.metadata().level() {
+            Level::ERROR => Weight::Error,
+            Level::WARN => Weight::Warning,
+            Level::INFO => Weight::Detail,
+            _ => Weight::Trifle,
+        };
+        // The filter has decided already.
+        self.0.tell(&Event::Log {
+            weight,
+            text: &words.text(),
+        });
+    }
+}
+
+/// The fields of one event: `node: message key=value …`.
+#[derive(Default)]
+struct Words {
+    node: String,
+    message: String,
+    others: String,
+}
+
+impl Words {
+    fn text(&self) -> String {
+        match self.node.is_empty() {
+            true => format!("{}{}", self.message, self.others),
+            false => format!("{}: {}{}", self.node, self.message, self.others),
+        }
+    }
+}
+
+impl Visit for Words {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        let _ = match field.name() {
+            "node" => write!(self.node, "{value:?}"),
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.others, " {name}={value:?}"),
+        };
+    }
+}

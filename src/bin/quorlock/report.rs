@@ -1,0 +1,124 @@
+//! Telling it on standard error, without ever waiting for whoever reads it.
+//!
+//! A pipe that nobody reads, or a terminal stopped with Ctrl-S, blocks those who write to it. That must not hold up a
+//! renewal, so lines are written by a thread of their own; when too many have piled up, new ones are left out.
+
+use std::io::{Write, stderr};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+
+use crate::args::Output;
+use crate::event::{Event, Weight};
+use crate::exit::Failure;
+
+/// How many lines may pile up.
+const BACKLOG: usize = 1_000;
+/// How long the end waits for them to be written.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// Where events are told. Clones tell them in the same place.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    lines: SyncSender<Order>,
+    most: Weight,
+    json: bool,
+    colours: bool,
+}
+
+#[derive(Debug)]
+enum Order {
+    Write(String),
+    Flush(SyncSender<()>),
+}
+
+impl Report {
+    pub(crate) fn start(output: &Output) -> Report {
+        let choice = AutoStream::choice(&stderr());
+        let (lines, orders) = sync_channel(BACKLOG);
+        // Without a thread nothing is told, which is no reason to do nothing.
+        let _ = thread::Builder::new()
+            .name("report".into())
+            .spawn(move || write(&orders, choice));
+        let most = match (output.quiet, output.verbose) {
+            (true, _) => Weight::Error,
+            // A program that asks for events wants to know when the lock was acquired.
+            (false, 0) if output.json => Weight::Detail,
+            (false, 0) => Weight::Notice,
+            (false, 1) if !output.json => Weight::Detail,
+            (false, _) => Weight::Trifle,
+        };
+        Report {
+            lines,
+            most,
+            json: output.json,
+            colours: choice != ColorChoice::Never,
+        }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    pub(crate) fn event(&self, event: &Event<'_>) {
+        if event.weight() <= self.most {
+            self.tell(event);
+        }
+    }
+
+    /// Tells it whatever its weight.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        let text = if self.json {
+            format!("{}\n", event.json())
+        } else {
+            let name = self.style(event.weight());
+            let line = |line: String| format!("{name}quorlock:{name:#} {line}\n");
+            event.lines().into_iter().map(line).collect()
+        };
+        let _ = self.lines.try_send(Order::Write(text));
+    }
+
+    pub(crate) fn failure(&self, failure: &Failure) {
+        self.event(&Event::Failure {
+            code: failure.code,
+            message: &failure.message,
+        });
+    }
+
+    /// Waits, but not for ever, until everything has been written.
+    pub(crate) fn flush(&self) {
+        let (done, written) = sync_channel(1);
+        if self.lines.try_send(Order::Flush(done)).is_ok() {
+            let _ = written.recv_timeout(FLUSH);
+        }
+    }
+
+    fn style(&self, weight: Weight) -> Style {
+        match weight {
+            _ if !self.colours => Style::new(),
+            Weight::Error => AnsiColor::Red.on_default().bold(),
+            Weight::Warning => AnsiColor::Yellow.on_default().bold(),
+            Weight::Notice => Style::new().bold(),
+            Weight::Detail | Weight::Trifle => Style::new().dimmed(),
+        }
+    }
+}
+
+fn write(orders: &Receiver<Order>, choice: ColorChoice) {
+    // With `stty tostop`, writing from the background would stop all of us (TTOU).
+    let _ = nix::sys::signal::SigSet::all().thread_block();
+    let mut out = AutoStream::new(stderr(), choice);
+    for order in orders {
+        match order {
+            Order::Write(text) => {
+                let _ = out.write_all(text.as_bytes()); // nowhere to complain
+            }
+            Order::Flush(done) => {
+                let _ = done.send(());
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `quorlock run`: a command under a lock.
+
+use std::time::Duration;
+
+use quorlock::testbed::Testbed;
+use quorlock::{Lease, Redlock, ReleaseOutcome};
+use tokio::time::timeout;
+
+use crate::acquire::acquire;
+use crate::args::{Nodes, Run};
+use crate::event::Event;
+use crate::exit::{self, Failure};
+use crate::guard::Guard;
+use crate::job::Job;
+use crate::nodes;
+use crate::report::Report;
+use crate::signals::{FORWARDED, Signals};
+use crate::supervise::{Outcome, Times, supervise};
+
+/// In the command's environment: what is locked.
+const VARIABLE: &str = "QUORLOCK_RESOURCE";
+/// How long the end may take to delete what is left on slow nodes. It expires by itself anyway.
+const CLEAN_UP: Duration = Duration::from_secs(2);
+/// The same, when a quorum has confirmed already.
+const TIDY_UP: Duration = Duration::from_millis(300);
+
+pub(crate) async fn run(arguments: Run, report: &Report) -> Result<u8, Failure> {
+    let times = Times::new(arguments.ttl, arguments.kill_after, arguments.max_hold)?;
+    let mut signals =
+        Signals::listen(&FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
+    if !arguments.testbed {
+        let urls = nodes::urls(&arguments.nodes)?;
+        return with_nodes(&arguments, &urls, times, &mut signals, report).await;
+    }
+    let testbed: Testbed = match signals.or(nodes::testbed(5, None)).await {
+        Ok(testbed) => testbed?,
+        Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
+    };
+    let code = with_nodes(&arguments, &testbed.urls(), times, &mut signals, report).await;
+    testbed.shutdown().await;
+    code
+}
+
+async fn with_nodes(
+    arguments: &Run,
+    urls: &[String],
+    times: Times,
+    signals: &mut Signals,
+    report: &Report,
+) -> Result<u8, Failure> {
+    let redlock = match signals.or(connect(arguments, &arguments.nodes, urls)).await {
+        Ok(redlock) => redlock?,
+        Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
+    };
+    let lease = match signals.or(lock(arguments, &redlock, report)).await {
+        Ok(Ok(lease)) => lease,
+        Ok(Err(failure)) => {
+            clean_up(&redlock, CLEAN_UP).await;
+            return Err(failure);
+        }
+        Err(signal) => {
+            clean_up(&redlock, CLEAN_UP).await;
+            return Ok(exit::by_signal(signal.as_raw()));
+        }
+    };
+    let outcome = under(arguments, &lease, times, signals, report).await;
+    let lost = matches!(outcome, Ok(Outcome::Lost));
+    let released = lease.release().await;
+    // After a loss there is nothing to add.
+    if !lost {
+        report.event(&Event::Released {
+            resource: &arguments.resource,
+            outcome: &released,
+        });
+    }
+    let enough = match released {
+        ReleaseOutcome::Released => TIDY_UP,
+        _ if lost => TIDY_UP,
+        _ => CLEAN_UP,
+    };
+    clean_up(&redlock, enough).await;
+    Ok(match outcome? {
+        Outcome::Ended(ended) => ended.code(),
+        Outcome::Lost => exit::LOST,
+    })
+}
+
+async fn connect(arguments: &Run, nodes: &Nodes, urls: &[String]) -> Result<Redlock, Failure> {
+    let mut builder = nodes::builder(nodes, urls)?
+        .ttl(arguments.ttl)
+        .key_prefix(&arguments.key_prefix);
+    if let Some(max_hold) = arguments.max_hold {
+        builder = builder.max_hold(max_hold);
+    }
+    builder
+        .connect()
+        .await
+        .map_err(|error| nodes::not_connected(&error))
+}
+
+async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lease, Failure> {
+    let request = redlock.lock(arguments.resource.as_str());
+    let wait = (!arguments.no_wait).then_some(arguments.wait);
+    let lease = acquire(redlock, &arguments.resource, request, wait, report).await?;
+    report.event(&Event::Acquired {
+        resource: lease.resource(),
+        votes: lease.votes(),
+        valid: lease.remaining(),
+    });
+    Ok(lease)
+}
+
+/// The command, from its start to its end.
+async fn under(
+    arguments: &Run,
+    lease: &Lease,
+    times: Times,
+    signals: &mut Signals,
+    report: &Report,
+) -> Result<Outcome, Failure> {
+    let guard =
+        Guard::start(times.kill_after).map_err(|error| Failure::system("start the guard process", &error))?;
+    let mut job = Job::start(&arguments.command, (VARIABLE, &arguments.resource), guard).await?;
+    report.event(&Event::Started { pid: job.pid() });
+    Ok(supervise(&mut job, lease, times, signals, report).await)
+}
+
+/// Waits until nothing is left on the nodes, or for so long.
+async fn clean_up(redlock: &Redlock, limit: Duration) {
+    if timeout(limit, redlock.shutdown()).await.is_err() {
+        tracing::debug!("some nodes have not confirmed that the lock is deleted; it expires there by itself");
+    }
+}

@@ -1,0 +1,73 @@
+//! Signals that this process gets.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+/// Those that are passed on to the command.
+pub(crate) const FORWARDED: [Signal; 6] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+];
+
+/// A set of signals, from the moment it is made.
+#[derive(Debug)]
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
+
+impl Signals {
+    /// Listens to these signals, less those that were ignored when we were started (`nohup`, `&` in a script): they stay
+    /// so for us, and for the command, which inherits that.
+    pub(crate) fn listen(signals: &[Signal]) -> io::Result<Signals> {
+        let ignored = ignored();
+        let listen = |&signal: &Signal| {
+            let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
+            Ok((signal, stream))
+        };
+        let heard = |signal: &&Signal| ignored & (1 << (signal.as_raw() - 1)) == 0;
+        signals
+            .iter()
+            .filter(heard)
+            .map(listen)
+            .collect::<io::Result<_>>()
+            .map(Signals)
+    }
+
+    /// The next one. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            for (signal, stream) in &mut self.0 {
+                if let Poll::Ready(Some(())) = stream.poll_recv(context) {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits for `work`, unless a signal comes first: then `work` is dropped.
+    pub(crate) async fn or<W: Future>(&mut self, work: W) -> Result<W::Output, Signal> {
+        tokio::select! {
+            biased;
+            signal = self.next() => Err(signal),
+            done = work => Ok(done),
+        }
+    }
+}
+
+/// The signals that are ignored, as bits. Where there is no `/proc`, none are known to be.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}

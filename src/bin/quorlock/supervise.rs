@@ -1,0 +1,202 @@
+//! A command under its lease: signals are passed on, and it ends before the lease does.
+
+use std::time::Duration;
+
+use quorlock::{Lease, LossReason, Lost};
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep_until};
+
+use crate::event::Event;
+use crate::exit::Failure;
+use crate::job::{Change, Ended, Job};
+use crate::report::Report;
+use crate::signals::Signals;
+
+/// What KILL may take, altogether, until nothing of the group is left.
+const KILL_TAKES: Duration = Duration::from_secs(2);
+
+/// When a command is ended whose lease is not renewed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    ttl: Duration,
+    /// Between TERM and KILL.
+    pub(crate) kill_after: Duration,
+    /// Between KILL and the deadline: for late timers, and for processes to die.
+    margin: Duration,
+    max_hold: Option<Duration>,
+}
+
+impl Times {
+    /// Checks that a renewed lease never looks like one that is about to end.
+    pub(crate) fn new(
+        ttl: Duration,
+        kill_after: Option<Duration>,
+        max_hold: Option<Duration>,
+    ) -> Result<Times, Failure> {
+        let times = Times {
+            ttl,
+            kill_after: kill_after.unwrap_or_else(|| (ttl / 4).min(Duration::from_secs(5))),
+            margin: (ttl / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)),
+            max_hold,
+        };
+        let (shown, margin) = (
+            humantime::format_duration(times.kill_after),
+            humantime::format_duration(times.margin),
+        );
+        // Renewals start at a third of the TTL; until half of it, they may be tried again.
+        if times.lead() > ttl / 2 {
+            return Err(Failure::usage(format!(
+                "--kill-after {shown} is too long for --ttl {}: with a margin of {margin}, it must fit into half of the TTL",
+                humantime::format_duration(ttl)
+            )));
+        }
+        if let Some(max_hold) = max_hold
+            && times.lead() >= max_hold
+        {
+            return Err(Failure::usage(format!(
+                "--max-hold {} is too short for --kill-after {shown} and a margin of {margin}: the command would be ended at once",
+                humantime::format_duration(max_hold)
+            )));
+        }
+        Ok(times)
+    }
+
+    /// Whether it was not for the nodes that the lease was not renewed.
+    fn max_hold_reached(&self, lost: &Lost) -> bool {
+        match lost.reason {
+            LossReason::MaxHold => true,
+            LossReason::Expired { last_failure: None } => self.max_hold.is_some(),
+            _ => false,
+        }
+    }
+
+    fn lead(&self) -> Duration {
+        self.kill_after + self.margin
+    }
+
+    fn kill_at(&self, deadline: Instant) -> Instant {
+        before(deadline, self.margin)
+    }
+
+    fn term_at(&self, deadline: Instant) -> Instant {
+        before(deadline, self.lead())
+    }
+}
+
+/// How it went.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Ended(Ended),
+    /// The lease was lost, and the command ended for that.
+    Lost,
+}
+
+/// Watches over `job` until it has ended: by itself, or because the lease is lost.
+pub(crate) async fn supervise(
+    job: &mut Job,
+    lease: &Lease,
+    times: Times,
+    signals: &mut Signals,
+    report: &Report,
+) -> Outcome {
+    let mut known = Instant::from_std(lease.deadline());
+    schedule(job, times, known);
+    loop {
+        // Often enough that the guard always knows of a renewal well before it would act.
+        let check = (Instant::now() + times.ttl / 8).min(times.term_at(known));
+        tokio::select! {
+            biased;
+            lost = lease.expiring(times.lead()) => {
+                if let (Some(ended), true) = (job.ended(), lease.is_held()) {
+                    return leave(job, ended);
+                }
+                end(job, lease, &lost, times, signals, report).await;
+                return Outcome::Lost;
+            }
+            change = job.change() => match change {
+                Change::Ended(ended) => return leave(job, ended),
+                Change::Resumed => job.resume(),
+                Change::Gone => {}
+            },
+            signal = signals.next() => job.signal(signal),
+            () = sleep_until(check) => {
+                let deadline = Instant::from_std(lease.deadline());
+                if deadline > known {
+                    known = deadline;
+                    schedule(job, times, known);
+                    report.event(&Event::Renewed { resource: lease.resource(), valid: lease.remaining() });
+                }
+            }
+        }
+    }
+}
+
+/// The guard acts half a margin after we should have.
+fn schedule(job: &Job, times: Times, deadline: Instant) {
+    let late = times.margin / 2;
+    job.guard().schedule(
+        Some((times.term_at(deadline) + late).into_std()),
+        (times.kill_at(deadline) + late).into_std(),
+    );
+}
+
+/// The command has ended by itself.
+fn leave(job: &mut Job, ended: Ended) -> Outcome {
+    job.guard().dismiss();
+    job.reap(matches!(ended, Ended::Signal(_)));
+    Outcome::Ended(ended)
+}
+
+/// Ends the whole group, in time.
+async fn end(
+    job: &mut Job,
+    lease: &Lease,
+    lost: &Lost,
+    times: Times,
+    signals: &mut Signals,
+    report: &Report,
+) {
+    let now = Instant::now();
+    let deadline = Instant::from_std(lease.deadline());
+    let kill_at = times.kill_at(deadline).min(now + times.kill_after);
+    job.guard()
+        .schedule(None, (kill_at + times.margin / 2).into_std());
+    job.signal(Signal::TERM);
+    if kill_at > now {
+        job.signal(Signal::CONT); // a suspended one must wake up to end in an orderly way
+    }
+    report.event(&Event::Lost {
+        lost,
+        deadline: deadline.into_std(),
+        max_hold: times.max_hold_reached(lost),
+    });
+
+    let mut killed = false;
+    let mut patience = kill_at;
+    loop {
+        tokio::select! {
+            biased;
+            () = sleep_until(patience) => {
+                if killed {
+                    return report.event(&Event::Immortal); // the guard tries once more
+                }
+                killed = true;
+                patience += KILL_TAKES;
+                job.signal(Signal::KILL);
+            }
+            change = job.change() => match change {
+                // The others of the group have as much time.
+                Change::Ended(_) => job.reap(true),
+                Change::Resumed => job.resume(),
+                Change::Gone => break,
+            },
+            signal = signals.next() => job.signal(signal),
+        }
+    }
+    job.guard().dismiss();
+    report.event(&Event::Stopped { killed });
+}
+
+fn before(instant: Instant, time: Duration) -> Instant {
+    instant.checked_sub(time).unwrap_or(instant)
+}

@@ -1,0 +1,69 @@
+//! `quorlock testbed`: local masters, to try things out.
+
+use std::io::{Write, stdout};
+use std::time::Duration;
+
+use crate::args;
+use crate::exit::{self, Failure};
+use crate::guard::Guard;
+use crate::job::{Change, Job};
+use crate::nodes;
+use crate::report::Report;
+use crate::signals::{FORWARDED, Signals};
+
+/// What the command gets between TERM and KILL if we are killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result<u8, Failure> {
+    let mut signals =
+        Signals::listen(&FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
+    let starting = nodes::testbed(arguments.nodes, arguments.server.as_deref());
+    let testbed = match signals.or(starting).await {
+        Ok(testbed) => testbed?,
+        Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
+    };
+    let urls = testbed.urls();
+    let code = if arguments.command.is_empty() {
+        let printed = stdout()
+            .lock()
+            .write_all(listed(&urls, arguments.export, report.is_json()).as_bytes());
+        match printed {
+            Ok(()) => {
+                signals.next().await;
+                Ok(exit::OK)
+            }
+            Err(error) => Err(Failure::system("print the URLs", &error)),
+        }
+    } else {
+        command(&arguments, &urls, &mut signals).await
+    };
+    testbed.shutdown().await;
+    code
+}
+
+fn listed(urls: &[String], export: bool, json: bool) -> String {
+    match (export, json) {
+        (true, _) => format!("export {}='{}'\n", nodes::VARIABLE, urls.join(" ")),
+        (_, true) => format!("{}\n", serde_json::json!(urls)),
+        _ => format!("{}\n", urls.join("\n")),
+    }
+}
+
+async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signals) -> Result<u8, Failure> {
+    let guard = Guard::start(GRACE).map_err(|error| Failure::system("start the guard process", &error))?;
+    let mut job = Job::start(&arguments.command, (nodes::VARIABLE, &urls.join(" ")), guard).await?;
+    loop {
+        tokio::select! {
+            change = job.change() => match change {
+                Change::Ended(ended) => {
+                    job.guard().dismiss();
+                    job.reap(true);
+                    return Ok(ended.code());
+                }
+                Change::Resumed => job.resume(),
+                Change::Gone => {}
+            },
+            signal = signals.next() => job.signal(signal),
+        }
+    }
+}

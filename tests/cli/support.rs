@@ -1,0 +1,183 @@
+//! Running the tool, and looking at what it did.
+
+use std::future::Future;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use quorlock::testbed::{Testbed, Value};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::time::{sleep, timeout};
+
+/// Long enough for anything that is going to happen, on any machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The tool, with the testbed's nodes in its environment. If the test fails, it is killed, and ends its command.
+pub fn quorlock(urls: &[String]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
+    command
+        .env_remove("QUORLOCK_LOG")
+        .env_remove("QUORLOCK_NODES")
+        .kill_on_drop(true);
+    if !urls.is_empty() {
+        command.env("QUORLOCK_NODES", urls.join(" "));
+    }
+    command
+}
+
+/// The same, with arguments.
+pub fn with(urls: &[String], arguments: &[&str]) -> Command {
+    let mut command = quorlock(urls);
+    command.args(arguments);
+    command
+}
+
+/// Runs it to its end.
+pub async fn finish(mut command: Command) -> Output {
+    command.stdin(Stdio::null());
+    timeout(PATIENCE, command.output())
+        .await
+        .expect("the tool ends")
+        .unwrap()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A tool at work.
+pub struct Running {
+    pub child: Child,
+    out: Lines<BufReader<ChildStdout>>,
+    err: Lines<BufReader<ChildStderr>>,
+}
+
+impl Running {
+    /// Starts it with a pipe for its input.
+    pub fn start(mut command: Command) -> Running {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap()).lines();
+        let err = BufReader::new(child.stderr.take().unwrap()).lines();
+        Running { child, out, err }
+    }
+
+    /// The next line that the command prints.
+    pub async fn line(&mut self) -> String {
+        next(&mut self.out).await.expect("a line")
+    }
+
+    /// The next event of this name (with `--json`).
+    pub async fn event(&mut self, name: &str) -> serde_json::Value {
+        while let Some(line) = next(&mut self.err).await {
+            let event: serde_json::Value =
+                serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+            if event["event"] == name {
+                return event;
+            }
+        }
+        panic!("no event {name:?}");
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    /// Closes its input.
+    pub fn close_input(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// Waits for its end, and returns the exit code and the rest of standard error.
+    pub async fn end(mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        while let Some(line) = next(&mut self.err).await {
+            rest.push_str(&line);
+            rest.push('\n');
+        }
+        let status = timeout(PATIENCE, self.child.wait())
+            .await
+            .expect("an end")
+            .unwrap();
+        (status.code(), rest)
+    }
+}
+
+async fn next<R: AsyncRead + Unpin>(lines: &mut Lines<BufReader<R>>) -> Option<String> {
+    timeout(PATIENCE, lines.next_line())
+        .await
+        .expect("a line or the end")
+        .unwrap()
+}
+
+/// A tool that holds `resource` until its input is closed.
+pub async fn holder(urls: &[String], resource: &str) -> Running {
+    let mut holder = Running::start(with(urls, &["run", resource, "--", "sh", "-c", "echo held; cat"]));
+    assert_eq!(holder.line().await, "held");
+    holder
+}
+
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
+    let give_up = Instant::now() + PATIENCE;
+    while !is().await {
+        assert!(Instant::now() < give_up, "never: {what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until no node has a lock. (A slow one may be late.)
+pub async fn free(testbed: &Testbed) {
+    for node in testbed.nodes() {
+        eventually("nothing is left on the nodes", || async {
+            node.command(&["DBSIZE"]).await.unwrap() == Value::Int(0)
+        })
+        .await;
+    }
+}
+
+/// Whether the process exists, and is no zombie.
+pub fn alive(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    !status.is_empty() && !status.contains("State:\tZ")
+}
+
+/// The processes that have this in their environment.
+pub fn marked(mark: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|process| {
+            let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+            environment
+                .split(|&byte| byte == 0)
+                .any(|variable| variable == mark.as_bytes())
+        })
+        .map(|process| process.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// The numbers in a file, one a line, as far as they have been written.
+pub fn numbers(file: &Path) -> Vec<u128> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.split_inclusive('\n')
+        .filter_map(|line| line.strip_suffix('\n')?.parse().ok())
+        .collect()
+}
+
+/// Waits until a file holds so many numbers.
+pub async fn at_least(count: usize, file: &Path) -> Vec<u128> {
+    eventually("numbers in a file", || async { numbers(file).len() >= count }).await;
+    numbers(file)
+}
+
+/// Nanoseconds since 1970 of a time in an event.
+pub fn nanos(time: &serde_json::Value) -> u128 {
+    let time = humantime::parse_rfc3339(time.as_str().unwrap()).unwrap();
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos()
+}
