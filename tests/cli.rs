@@ -10,7 +10,8 @@ use std::path::Path;
 use quorlock::testbed::Testbed;
 use rustix::process::Signal;
 use support::{
-    Running, alive, at_least, eventually, finish, free, holder, marked, nanos, numbers, quorlock, text, with,
+    PATIENCE, Running, alive, at_least, eventually, finish, free, holder, marked, nanos, numbers, quorlock,
+    text, with,
 };
 
 async fn testbed() -> Testbed {
@@ -473,6 +474,26 @@ async fn stopped_it_does_not_leave_the_command_without_a_lock() {
     assert_eq!(text(&other.stdout), "");
     running.signal(Signal::CONT);
     assert_eq!(running.end().await.0, Some(79));
+}
+
+#[tokio::test]
+async fn a_stderr_that_nobody_reads_holds_up_nothing() {
+    let testbed = testbed().await;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while std::io::Write::write(&mut writer, &[b'x'; 512]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    // For longer than a TTL: without renewals it would be lost.
+    let mut command = with(
+        &testbed.urls(),
+        &["run", "-vv", "--ttl", "2s", "r", "--", "sleep", "3"],
+    );
+    let mut child = command.stderr(writer).spawn().unwrap();
+    let status = tokio::time::timeout(PATIENCE, child.wait())
+        .await
+        .expect("an end");
+    assert_eq!(status.unwrap().code(), Some(0));
+    drop(reader);
 }
 
 #[tokio::test]
