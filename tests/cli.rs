@@ -291,7 +291,7 @@ async fn what_is_lost_is_ended_before_somebody_else_has_it() {
     let script = stubborn(&folder);
     let mut running = Running::start(with(
         &testbed.urls(),
-        &["run", "--json", "--ttl", "2s", "r", "--", "sh", "-c", &script],
+        &["run", "--json", "--ttl", "3s", "r", "--", "sh", "-c", &script],
     ));
     let pids = stubborn_pids(&folder).await;
 
@@ -332,7 +332,7 @@ async fn a_lock_deleted_by_hand_ends_the_command_in_an_orderly_way() {
     let script = "exec 2>&-; trap 'echo tidying; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     let mut running = Running::start(with(
         &testbed.urls(),
-        &["run", "--json", "--ttl", "1s", "r", "--", "sh", "-c", script],
+        &["run", "--json", "--ttl", "3s", "r", "--", "sh", "-c", script],
     ));
     assert_eq!(running.line().await, "ready");
     for node in testbed.nodes() {
@@ -351,9 +351,9 @@ async fn max_hold_ends_the_command() {
         "run",
         "--json",
         "--ttl",
-        "400ms",
+        "8s",
         "--max-hold",
-        "900ms",
+        "3s",
         "r",
         "--",
         "sleep",
