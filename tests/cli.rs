@@ -10,7 +10,8 @@ use std::path::Path;
 use quorlock::testbed::Testbed;
 use rustix::process::Signal;
 use support::{
-    Running, alive, at_least, eventually, finish, free, holder, marked, nanos, numbers, quorlock, text, with,
+    PATIENCE, Running, alive, at_least, eventually, finish, free, holder, marked, nanos, numbers, quorlock,
+    text, with,
 };
 
 async fn testbed() -> Testbed {
@@ -290,7 +291,7 @@ async fn what_is_lost_is_ended_before_somebody_else_has_it() {
     let script = stubborn(&folder);
     let mut running = Running::start(with(
         &testbed.urls(),
-        &["run", "--json", "--ttl", "2s", "r", "--", "sh", "-c", &script],
+        &["run", "--json", "--ttl", "3s", "r", "--", "sh", "-c", &script],
     ));
     let pids = stubborn_pids(&folder).await;
 
@@ -331,7 +332,7 @@ async fn a_lock_deleted_by_hand_ends_the_command_in_an_orderly_way() {
     let script = "exec 2>&-; trap 'echo tidying; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     let mut running = Running::start(with(
         &testbed.urls(),
-        &["run", "--json", "--ttl", "1s", "r", "--", "sh", "-c", script],
+        &["run", "--json", "--ttl", "3s", "r", "--", "sh", "-c", script],
     ));
     assert_eq!(running.line().await, "ready");
     for node in testbed.nodes() {
@@ -350,9 +351,9 @@ async fn max_hold_ends_the_command() {
         "run",
         "--json",
         "--ttl",
-        "400ms",
+        "8s",
         "--max-hold",
-        "900ms",
+        "3s",
         "r",
         "--",
         "sleep",
@@ -473,6 +474,26 @@ async fn stopped_it_does_not_leave_the_command_without_a_lock() {
     assert_eq!(text(&other.stdout), "");
     running.signal(Signal::CONT);
     assert_eq!(running.end().await.0, Some(79));
+}
+
+#[tokio::test]
+async fn a_stderr_that_nobody_reads_holds_up_nothing() {
+    let testbed = testbed().await;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while std::io::Write::write(&mut writer, &[b'x'; 512]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    // For longer than a TTL: without renewals it would be lost.
+    let mut command = with(
+        &testbed.urls(),
+        &["run", "-vv", "--ttl", "2s", "r", "--", "sleep", "3"],
+    );
+    let mut child = command.stderr(writer).spawn().unwrap();
+    let status = tokio::time::timeout(PATIENCE, child.wait())
+        .await
+        .expect("an end");
+    assert_eq!(status.unwrap().code(), Some(0));
+    drop(reader);
 }
 
 #[tokio::test]

@@ -12,10 +12,10 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 /// Long enough for anything that is going to happen, on any machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The tool, with the testbed's nodes in its environment. If the test fails, it is killed, and ends its command.
-pub fn quorlock(urls: &[String]) -> Command {
+pub(crate) fn quorlock(urls: &[String]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
     command
         .env_remove("QUORLOCK_LOG")
@@ -28,14 +28,14 @@ pub fn quorlock(urls: &[String]) -> Command {
 }
 
 /// The same, with arguments.
-pub fn with(urls: &[String], arguments: &[&str]) -> Command {
+pub(crate) fn with(urls: &[String], arguments: &[&str]) -> Command {
     let mut command = quorlock(urls);
     command.args(arguments);
     command
 }
 
 /// Runs it to its end.
-pub async fn finish(mut command: Command) -> Output {
+pub(crate) async fn finish(mut command: Command) -> Output {
     command.stdin(Stdio::null());
     timeout(PATIENCE, command.output())
         .await
@@ -43,20 +43,20 @@ pub async fn finish(mut command: Command) -> Output {
         .unwrap()
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A tool at work.
-pub struct Running {
-    pub child: Child,
+pub(crate) struct Running {
+    pub(crate) child: Child,
     out: Lines<BufReader<ChildStdout>>,
     err: Lines<BufReader<ChildStderr>>,
 }
 
 impl Running {
     /// Starts it with a pipe for its input.
-    pub fn start(mut command: Command) -> Running {
+    pub(crate) fn start(mut command: Command) -> Running {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -69,12 +69,12 @@ impl Running {
     }
 
     /// The next line that the command prints.
-    pub async fn line(&mut self) -> String {
+    pub(crate) async fn line(&mut self) -> String {
         next(&mut self.out).await.expect("a line")
     }
 
     /// The next event of this name (with `--json`).
-    pub async fn event(&mut self, name: &str) -> serde_json::Value {
+    pub(crate) async fn event(&mut self, name: &str) -> serde_json::Value {
         while let Some(line) = next(&mut self.err).await {
             let event: serde_json::Value =
                 serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
@@ -85,18 +85,18 @@ impl Running {
         panic!("no event {name:?}");
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id().unwrap()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
     /// Closes its input.
-    pub fn close_input(&mut self) {
+    pub(crate) fn close_input(&mut self) {
         drop(self.child.stdin.take());
     }
 
     /// Waits for its end, and returns the exit code and the rest of standard error.
-    pub async fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) async fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         while let Some(line) = next(&mut self.err).await {
             rest.push_str(&line);
@@ -118,13 +118,13 @@ async fn next<R: AsyncRead + Unpin>(lines: &mut Lines<BufReader<R>>) -> Option<S
 }
 
 /// A tool that holds `resource` until its input is closed.
-pub async fn holder(urls: &[String], resource: &str) -> Running {
+pub(crate) async fn holder(urls: &[String], resource: &str) -> Running {
     let mut holder = Running::start(with(urls, &["run", resource, "--", "sh", "-c", "echo held; cat"]));
     assert_eq!(holder.line().await, "held");
     holder
 }
 
-pub async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
     let give_up = Instant::now() + PATIENCE;
     while !is().await {
         assert!(Instant::now() < give_up, "never: {what}");
@@ -133,7 +133,7 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut
 }
 
 /// Waits until no node has a lock. (A slow one may be late.)
-pub async fn free(testbed: &Testbed) {
+pub(crate) async fn free(testbed: &Testbed) {
     for node in testbed.nodes() {
         eventually("nothing is left on the nodes", || async {
             node.command(&["DBSIZE"]).await.unwrap() == Value::Int(0)
@@ -143,13 +143,13 @@ pub async fn free(testbed: &Testbed) {
 }
 
 /// Whether the process exists, and is no zombie.
-pub fn alive(pid: u32) -> bool {
+pub(crate) fn alive(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     !status.is_empty() && !status.contains("State:\tZ")
 }
 
 /// The processes that have this in their environment.
-pub fn marked(mark: &str) -> Vec<String> {
+pub(crate) fn marked(mark: &str) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
         .filter(|process| {
@@ -163,7 +163,7 @@ pub fn marked(mark: &str) -> Vec<String> {
 }
 
 /// The numbers in a file, one a line, as far as they have been written.
-pub fn numbers(file: &Path) -> Vec<u128> {
+pub(crate) fn numbers(file: &Path) -> Vec<u128> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.split_inclusive('\n')
         .filter_map(|line| line.strip_suffix('\n')?.parse().ok())
@@ -171,13 +171,13 @@ pub fn numbers(file: &Path) -> Vec<u128> {
 }
 
 /// Waits until a file holds so many numbers.
-pub async fn at_least(count: usize, file: &Path) -> Vec<u128> {
+pub(crate) async fn at_least(count: usize, file: &Path) -> Vec<u128> {
     eventually("numbers in a file", || async { numbers(file).len() >= count }).await;
     numbers(file)
 }
 
 /// Nanoseconds since 1970 of a time in an event.
-pub fn nanos(time: &serde_json::Value) -> u128 {
+pub(crate) fn nanos(time: &serde_json::Value) -> u128 {
     let time = humantime::parse_rfc3339(time.as_str().unwrap()).unwrap();
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos()
 }

@@ -53,6 +53,7 @@ pub(crate) struct Output {
 /// quorlock itself is killed or stopped. A process that leaves the group (setsid) is out of reach.
 ///
 /// The lock is released when the command itself ends; what it left in the background goes on without the lock.
+/// If the lock turns out to be gone by then (deleted by hand, say), that is a warning, and the exit code stays the command's.
 /// While a job is suspended (Ctrl-Z) its lease is not renewed: if it ends, the command is ended too.
 #[derive(Debug, Args)]
 #[command(after_help = exit::TABLE)]

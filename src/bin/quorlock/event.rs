@@ -45,6 +45,10 @@ pub(crate) enum Event<'a> {
         deadline: Instant,
         max_hold: bool,
     },
+    /// The guard has ended the command, for this process did not get to run in time.
+    HeldUp {
+        resource: &'a str,
+    },
     /// Nothing of the command is left.
     Stopped {
         killed: bool,
@@ -83,7 +87,9 @@ impl Obstacle {
 impl Event<'_> {
     pub(crate) fn weight(&self) -> Weight {
         match self {
-            Event::Failure { .. } | Event::Lost { .. } | Event::Immortal => Weight::Error,
+            Event::Failure { .. } | Event::Lost { .. } | Event::HeldUp { .. } | Event::Immortal => {
+                Weight::Error
+            }
             Event::Released { outcome, .. } if **outcome != ReleaseOutcome::Released => Weight::Warning,
             Event::Waiting { .. } => Weight::Notice,
             Event::Stopped { .. } => Weight::Notice,
@@ -122,8 +128,17 @@ impl Event<'_> {
             }
             Event::Started { pid } => format!("started the command, pid {pid}"),
             Event::Renewed { resource, valid } => format!("renewed {resource}, valid {}", short(*valid)),
-            Event::Lost { lost, max_hold, .. } => {
+            Event::Lost {
+                lost,
+                deadline,
+                max_hold,
+            } => {
                 let Lost { resource, reason } = lost;
+                let verb = if *deadline > Instant::now() {
+                    "losing"
+                } else {
+                    "lost"
+                };
                 match reason {
                     _ if *max_hold => {
                         format!("held {resource} for as long as --max-hold allows: stopping the command")
@@ -137,14 +152,17 @@ impl Event<'_> {
                         last_failure: Some(votes),
                     } => {
                         format!(
-                            "losing {resource}: stopping the command; the lease could not be renewed: {votes}"
+                            "{verb} {resource}: stopping the command; the lease could not be renewed: {votes}"
                         )
                     }
                     _ => {
-                        format!("losing {resource}: stopping the command; the lease was not renewed in time")
+                        format!("{verb} {resource}: stopping the command; the lease was not renewed in time")
                     }
                 }
             }
+            Event::HeldUp { resource } => format!(
+                "the command was stopped: quorlock was held up for too long to be sure of {resource}; is this machine overloaded?"
+            ),
             Event::Stopped { killed: false } => "the command has ended on TERM".to_owned(),
             Event::Stopped { killed: true } => "the command was killed".to_owned(),
             Event::Immortal => "a process of the command does not end, not even on KILL".to_owned(),
@@ -206,6 +224,7 @@ impl Event<'_> {
                     "valid_until": at(*deadline),
                 })
             }
+            Event::HeldUp { resource } => json!({"event": "lost", "resource": resource, "reason": "held_up"}),
             Event::Stopped { killed } => json!({"event": "stopped", "killed": killed}),
             Event::Immortal => json!({"event": "not_stopped"}),
             Event::Released { resource, outcome } => {

@@ -3,7 +3,7 @@
 //! It is this program again, and reads orders from a pipe of which we hold the only other end. However we end (`kill -9`
 //! included), the kernel closes the pipe, and the guard ends the command's process group: TERM, and KILL after the grace
 //! or before the lease ends, whichever comes first. And if we still exist but do not run (stopped, swapped out), it
-//! keeps to the times it was last told: half a margin after we should have acted ourselves.
+//! keeps to the times it was last told, which are a little after those at which we should have acted ourselves.
 //!
 //! It never signals a group that might be somebody else's: while we live, the command is not waited for before the guard
 //! is dismissed, so its number stays taken; after that, the guard looks every few milliseconds whether the group still
@@ -72,26 +72,35 @@ impl Guard {
 
     /// From now on, it guards this group.
     pub(crate) fn watch(&self, group: Pid) {
-        self.order(format!("group {}\n", group.as_raw_nonzero()));
+        self.must(format!("group {}\n", group.as_raw_nonzero()));
     }
 
     /// When the group is to be ended if nothing else is heard. `None` leaves TERM out: it has been sent.
     pub(crate) fn schedule(&self, term: Option<Instant>, kill: Instant) {
         let term = term.map_or("-".to_owned(), |term| moment(term).as_micros().to_string());
-        self.order(format!("times {term} {}\n", moment(kill).as_micros()));
+        self.must(format!("times {term} {}\n", moment(kill).as_micros()));
+    }
+
+    /// Whether it has acted although we live: we were held up for so long.
+    pub(crate) fn has_acted(&self) -> bool {
+        // Not by way of the runtime, which may not have noticed yet.
+        matches!(rustix::io::read(&self.ready, &mut [0; 8]), Ok(1..))
     }
 
     /// It is not needed any more. To be called before the command is waited for.
     pub(crate) fn dismiss(&self) {
-        self.order("done\n".to_owned());
+        let _ = self.order("done\n"); // it may have been dismissed before
     }
 
-    /// Never blocks. An order that does not fit is lost, but pipes hold hundreds, and a guard that does not read them is
-    /// stopped or dead.
-    fn order(&self, line: String) {
-        if let Err(error) = self.orders.try_write(line.as_bytes()) {
-            tracing::debug!(%error, "the guard does not listen");
+    fn must(&self, line: String) {
+        if let Err(error) = self.order(&line) {
+            tracing::warn!(%error, "the guard process does not listen: if quorlock is killed now, the command goes on");
         }
+    }
+
+    /// Never blocks: pipes hold hundreds of orders, and a guard that does not read them is stopped or dead.
+    fn order(&self, line: &str) -> io::Result<()> {
+        self.orders.try_write(line.as_bytes()).map(drop)
     }
 }
 
@@ -154,14 +163,15 @@ pub(crate) fn stand(grace: Duration) -> ExitCode {
         }
         let _ = tell.send(Order::End);
     };
-    if thread::Builder::new().spawn(listen).is_err() || write_ready().is_err() {
+    if thread::Builder::new().spawn(listen).is_err() || say().is_err() {
         return ExitCode::from(exit::SYSTEM);
     }
     Post::default().guard(&orders, grace);
     ExitCode::SUCCESS
 }
 
-fn write_ready() -> io::Result<()> {
+/// Once when ready, and again before acting.
+fn say() -> io::Result<()> {
     let mut out = stdout().lock();
     out.write_all(b".")?;
     out.flush()
@@ -196,10 +206,12 @@ impl Post {
             let now = clock();
             if self.term.is_some_and(|term| term <= now) {
                 self.term = None;
+                let _ = say(); // there may be nobody to hear it
                 let _ = kill_process_group(group, Signal::TERM);
                 let _ = kill_process_group(group, Signal::CONT);
             }
             if self.kill.is_some_and(|kill| kill <= now) {
+                let _ = say();
                 let _ = kill_process_group(group, Signal::KILL);
                 return;
             }

@@ -7,7 +7,7 @@ use quorlock::{Lease, Redlock, ReleaseOutcome};
 use tokio::time::timeout;
 
 use crate::acquire::acquire;
-use crate::args::{Nodes, Run};
+use crate::args::{Run, Wait};
 use crate::event::Event;
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
@@ -48,10 +48,13 @@ async fn with_nodes(
     signals: &mut Signals,
     report: &Report,
 ) -> Result<u8, Failure> {
-    let redlock = match signals.or(connect(arguments, &arguments.nodes, urls)).await {
+    let redlock = match signals.or(connect(arguments, urls)).await {
         Ok(redlock) => redlock?,
         Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
     };
+    // It gets ready while the lock is being acquired.
+    let guard =
+        Guard::start(times.kill_after).map_err(|error| Failure::system("start the guard process", &error))?;
     let lease = match signals.or(lock(arguments, &redlock, report)).await {
         Ok(Ok(lease)) => lease,
         Ok(Err(failure)) => {
@@ -63,7 +66,7 @@ async fn with_nodes(
             return Ok(exit::by_signal(signal.as_raw()));
         }
     };
-    let outcome = under(arguments, &lease, times, signals, report).await;
+    let outcome = under(arguments, guard, &lease, times, signals, report).await;
     let lost = matches!(outcome, Ok(Outcome::Lost));
     let released = lease.release().await;
     // After a loss there is nothing to add.
@@ -85,8 +88,8 @@ async fn with_nodes(
     })
 }
 
-async fn connect(arguments: &Run, nodes: &Nodes, urls: &[String]) -> Result<Redlock, Failure> {
-    let mut builder = nodes::builder(nodes, urls)?
+async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
+    let mut builder = nodes::builder(&arguments.nodes, urls)?
         .ttl(arguments.ttl)
         .key_prefix(&arguments.key_prefix);
     if let Some(max_hold) = arguments.max_hold {
@@ -100,7 +103,8 @@ async fn connect(arguments: &Run, nodes: &Nodes, urls: &[String]) -> Result<Redl
 
 async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lease, Failure> {
     let request = redlock.lock(arguments.resource.as_str());
-    let wait = (!arguments.no_wait).then_some(arguments.wait);
+    let once = arguments.no_wait || arguments.wait == Wait::Within(Duration::ZERO);
+    let wait = (!once).then_some(arguments.wait);
     let lease = acquire(redlock, &arguments.resource, request, wait, report).await?;
     report.event(&Event::Acquired {
         resource: lease.resource(),
@@ -113,13 +117,12 @@ async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lea
 /// The command, from its start to its end.
 async fn under(
     arguments: &Run,
+    guard: Guard,
     lease: &Lease,
     times: Times,
     signals: &mut Signals,
     report: &Report,
 ) -> Result<Outcome, Failure> {
-    let guard =
-        Guard::start(times.kill_after).map_err(|error| Failure::system("start the guard process", &error))?;
     let mut job = Job::start(&arguments.command, (VARIABLE, &arguments.resource), guard).await?;
     report.event(&Event::Started { pid: job.pid() });
     Ok(supervise(&mut job, lease, times, signals, report).await)

@@ -104,21 +104,19 @@ pub(crate) async fn supervise(
     loop {
         // Often enough that the guard always knows of a renewal well before it would act.
         let check = (Instant::now() + times.ttl / 8).min(times.term_at(known));
-        tokio::select! {
+        let lost = tokio::select! {
             biased;
-            lost = lease.expiring(times.lead()) => {
-                if let (Some(ended), true) = (job.ended(), lease.is_held()) {
-                    return leave(job, ended);
+            lost = lease.expiring(times.lead()) => Some(lost),
+            change = job.change() => {
+                if let Change::Resumed = change {
+                    job.resume();
                 }
-                end(job, lease, &lost, times, signals, report).await;
-                return Outcome::Lost;
+                None
             }
-            change = job.change() => match change {
-                Change::Ended(ended) => return leave(job, ended),
-                Change::Resumed => job.resume(),
-                Change::Gone => {}
-            },
-            signal = signals.next() => job.signal(signal),
+            signal = signals.next() => {
+                job.signal(signal);
+                None
+            }
             () = sleep_until(check) => {
                 let deadline = Instant::from_std(lease.deadline());
                 if deadline > known {
@@ -126,51 +124,57 @@ pub(crate) async fn supervise(
                     schedule(job, times, known);
                     report.event(&Event::Renewed { resource: lease.resource(), valid: lease.remaining() });
                 }
+                None
             }
+        };
+        let deadline = Instant::from_std(lease.deadline());
+        let ended = job.ended().filter(|_| lease.is_held());
+        match (ended, lost) {
+            (Some(_), _) if job.guard().has_acted() => {
+                report.event(&Event::HeldUp {
+                    resource: lease.resource(),
+                });
+                end(job, times.kill_at(deadline), times, signals, report).await;
+                return Outcome::Lost;
+            }
+            (Some(ended), _) => {
+                job.guard().dismiss();
+                job.reap(matches!(ended, Ended::Signal(_)));
+                return Outcome::Ended(ended);
+            }
+            (None, Some(lost)) => {
+                report.event(&Event::Lost {
+                    lost: &lost,
+                    deadline: deadline.into_std(),
+                    max_hold: times.max_hold_reached(&lost),
+                });
+                end(job, times.kill_at(deadline), times, signals, report).await;
+                return Outcome::Lost;
+            }
+            (None, None) => {}
         }
     }
 }
 
-/// The guard acts half a margin after we should have.
+/// The guard acts when we are late: with TERM by half of the time that the command has from then on, with KILL by half
+/// a margin.
 fn schedule(job: &Job, times: Times, deadline: Instant) {
-    let late = times.margin / 2;
     job.guard().schedule(
-        Some((times.term_at(deadline) + late).into_std()),
-        (times.kill_at(deadline) + late).into_std(),
+        Some((times.term_at(deadline) + times.kill_after / 2).into_std()),
+        (times.kill_at(deadline) + times.margin / 2).into_std(),
     );
 }
 
-/// The command has ended by itself.
-fn leave(job: &mut Job, ended: Ended) -> Outcome {
-    job.guard().dismiss();
-    job.reap(matches!(ended, Ended::Signal(_)));
-    Outcome::Ended(ended)
-}
-
-/// Ends the whole group, in time.
-async fn end(
-    job: &mut Job,
-    lease: &Lease,
-    lost: &Lost,
-    times: Times,
-    signals: &mut Signals,
-    report: &Report,
-) {
+/// Ends the whole group by `latest`.
+async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals, report: &Report) {
     let now = Instant::now();
-    let deadline = Instant::from_std(lease.deadline());
-    let kill_at = times.kill_at(deadline).min(now + times.kill_after);
+    let kill_at = latest.min(now + times.kill_after);
     job.guard()
         .schedule(None, (kill_at + times.margin / 2).into_std());
     job.signal(Signal::TERM);
     if kill_at > now {
         job.signal(Signal::CONT); // a suspended one must wake up to end in an orderly way
     }
-    report.event(&Event::Lost {
-        lost,
-        deadline: deadline.into_std(),
-        max_hold: times.max_hold_reached(lost),
-    });
-
     let mut killed = false;
     let mut patience = kill_at;
     loop {
