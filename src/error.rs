@@ -147,16 +147,27 @@ pub enum ConnectError {
     #[error("misconfigured: {}", unfit(.0))]
     Misconfigured(Votes),
     /// No quorum of nodes could be reached in time.
-    #[error("no quorum of nodes within {}: {votes}", short(*.waited))]
+    #[error("no quorum of nodes within {}: {}", short(*.waited), missing(.votes))]
     NoQuorum {
         /// How long was waited.
         waited: Duration,
-        /// What each node ran into. Nodes without an answer were still connecting.
+        /// What each node ran into. Nodes without an answer are up.
         votes: Votes,
     },
     /// Not called within a tokio runtime.
     #[error("not within a tokio runtime: connect needs one to run its connections on")]
     NoRuntime,
+}
+
+fn missing(votes: &Votes) -> String {
+    let up = votes.outstanding();
+    let mut text = format!("{up} of {} are up, {} are needed", votes.0.len(), votes.quorum());
+    for vote in votes.iter() {
+        if let Some(Err(fault)) = &vote.answer {
+            text.push_str(&format!("; {}: {fault}", vote.node));
+        }
+    }
+    text
 }
 
 fn unfit(votes: &Votes) -> String {

@@ -146,14 +146,19 @@ impl Hold {
             if !matches!(state.phase, Phase::Held) || Instant::now() < state.deadline {
                 return;
             }
-            match self.cap() {
-                Some(cap) if state.deadline >= cap => LossReason::MaxHold,
-                _ => LossReason::Expired {
-                    last_failure: state.last_failure.clone(),
-                },
-            }
+            self.expiry(&state)
         };
         self.end_as(reason);
+    }
+
+    /// Why it is lost when its deadline passes.
+    fn expiry(&self, state: &State) -> LossReason {
+        match self.cap() {
+            Some(cap) if state.deadline >= cap => LossReason::MaxHold,
+            _ => LossReason::Expired {
+                last_failure: state.last_failure.clone(),
+            },
+        }
     }
 
     /// Ends it as lost, unless it has ended already; returns how it did end.
@@ -219,10 +224,10 @@ impl Hold {
                 // E3: a timer, whatever the nodes do or do not say.
                 () = sleep_until(due) => {
                     self.expire_if_due();
-                    let state = self.state.borrow().clone();
-                    if matches!(state.phase, Phase::Held) && state.deadline.checked_sub(lead).is_none_or(|due| due <= Instant::now()) {
-                        let reason = LossReason::Expired { last_failure: state.last_failure };
-                        return Lost { resource: self.resource.clone(), reason };
+                    let now = self.state.borrow();
+                    // Unless it has been renewed, or has ended, at the last moment.
+                    if matches!(now.phase, Phase::Held) && now.deadline == state.deadline {
+                        return Lost { resource: self.resource.clone(), reason: self.expiry(&now) };
                     }
                 }
             }

@@ -133,6 +133,9 @@ pub(crate) struct Testbed {
     /// How many
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
     pub(crate) nodes: usize,
+    /// Kill the last N of them again before anything else happens: to see what that does
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) dead: usize,
     /// The server binary [default: $QUORLOCK_REDIS_SERVER, or valkey-server or redis-server on the PATH]
     #[arg(long, value_name = "PATH")]
     pub(crate) server: Option<PathBuf>,

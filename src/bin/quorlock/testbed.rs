@@ -22,6 +22,11 @@ pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result
         Ok(testbed) => testbed?,
         Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
     };
+    for node in testbed.nodes().iter().rev().take(arguments.dead) {
+        node.kill()
+            .await
+            .map_err(|error| Failure::system("kill a node of the testbed", &error))?;
+    }
     let urls = testbed.urls();
     let code = if arguments.command.is_empty() {
         let printed = stdout()
