@@ -112,7 +112,11 @@ async fn a_lease_may_be_taken_from_another_runtime(world: &World) {
         drop(lease);
         world.gone(&resource).await;
     }
-    assert_eq!(PANICS.load(Relaxed), 0, "something relied on a runtime that is gone");
+    assert_eq!(
+        PANICS.load(Relaxed),
+        0,
+        "something relied on a runtime that is gone"
+    );
 }
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);

@@ -35,7 +35,11 @@ async fn without_a_watchdog_it_is_lost_at_the_deadline_and_not_before(world: &Wo
         let held = lease.is_held();
         let after = Instant::now();
         assert!(
-            if held { before < deadline } else { after >= deadline },
+            if held {
+                before < deadline
+            } else {
+                after >= deadline
+            },
             "held: {held}"
         );
         if !held {

@@ -11,8 +11,8 @@ mod common;
 mod drops;
 mod errors;
 mod exclusion;
-mod extending;
 mod expiry;
+mod extending;
 mod names;
 mod nodes;
 mod outages;
@@ -53,10 +53,15 @@ fn behaviours() -> Vec<Behaviour> {
 }
 
 fn cases() -> Vec<Case> {
-    [nodes::cases(), outages::cases(), secrets::cases(), servers::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        nodes::cases(),
+        outages::cases(),
+        secrets::cases(),
+        servers::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn main() -> ExitCode {

@@ -19,7 +19,14 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
 
 async fn any_text_up_to_the_limit_is_a_name(world: &World) {
     let redlock = world.redlock().await;
-    for what in ["料金/ä 🔒", "with spaces ", "a\0b", "two\nlines\r\n", "{tag}*?[x]", "\"'\\%"] {
+    for what in [
+        "料金/ä 🔒",
+        "with spaces ",
+        "a\0b",
+        "two\nlines\r\n",
+        "{tag}*?[x]",
+        "\"'\\%",
+    ] {
         let resource = world.resource(what);
         let lease = redlock.lock(resource.as_str()).acquire().await.unwrap();
         world.spread(&resource).await;
@@ -105,10 +112,7 @@ async fn budgets_and_holds_out_of_bounds_are_refused_with_the_value(world: &Worl
     }
     let request = redlock.lock("job").max_hold(Duration::ZERO);
     let refused = request.acquire().await.unwrap_err();
-    assert!(matches!(
-        refused,
-        AcquireError::Options(OptionError::MaxHold)
-    ));
+    assert!(matches!(refused, AcquireError::Options(OptionError::MaxHold)));
 }
 
 async fn the_longest_ttl_works(world: &World) {

@@ -177,7 +177,9 @@ async fn the_database_number_is_used() {
     assert_eq!(ask::<i64>(&url, &exists).await.unwrap(), 1);
     assert_eq!(ask::<i64>(&testbed.urls()[0], &exists).await.unwrap(), 0);
     // After a reconnect, too.
-    let _: i64 = ask(&url, &[b"CLIENT", b"KILL", b"TYPE", b"normal"]).await.unwrap();
+    let _: i64 = ask(&url, &[b"CLIENT", b"KILL", b"TYPE", b"normal"])
+        .await
+        .unwrap();
     eventually("it is extended", || async { lease.extend().await.is_ok() }).await;
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }

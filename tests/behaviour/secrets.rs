@@ -80,7 +80,15 @@ async fn owner_tokens_are_shown_nowhere(world: &World) {
     world.spread(&resource).await;
     let mut tokens: Vec<String> = world.values(&resource).await.into_iter().flatten().collect();
     seen += &format!("{lease:?} {:#?} {:?}", lease.handle(), lease.votes());
-    seen += &shown(&world.redlock().await.lock(resource.as_str()).try_acquire().await.unwrap_err());
+    seen += &shown(
+        &world
+            .redlock()
+            .await
+            .lock(resource.as_str())
+            .try_acquire()
+            .await
+            .unwrap_err(),
+    );
     world.delete(&resource).await;
     let lost = lease.lost().await;
     seen += &shown(&lost);

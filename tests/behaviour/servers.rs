@@ -17,15 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 const RIGHTS: [&str; 9] = [
-    "+evalsha",
-    "+eval",
-    "+info",
-    "+time",
-    "+set",
-    "+get",
-    "+del",
-    "+pexpire",
-    "+pttl",
+    "+evalsha", "+eval", "+info", "+time", "+set", "+get", "+del", "+pexpire", "+pttl",
 ];
 
 /// A node, and a URL with which only `rights` are had there.

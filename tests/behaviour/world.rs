@@ -95,7 +95,10 @@ impl World {
 
     /// Leaves nothing behind: no servers, and no keys on those of somebody else.
     pub(crate) async fn end(self) {
-        let resources = self.resources.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let resources = self
+            .resources
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         match self.bed {
             Some(bed) => bed.shutdown().await,
             None => {
