@@ -30,11 +30,20 @@ pub(super) fn from_error(error: &Error) -> Fault {
 /// The transport's words for a person: it prints an I/O error with all its Rust around it.
 pub(super) fn reason(error: &Error) -> Arc<str> {
     let details = error.details();
-    let inner = details
-        .split_once("message: \"")
-        .and_then(|(_, rest)| rest.split_once('"'))
-        .map(|(text, _)| text);
-    short(inner.unwrap_or(details))
+    short(plain(details))
+}
+
+/// The words in `Os { code: .., kind: .., message: "words" }` and `Custom { kind: .., error: words }`.
+fn plain(details: &str) -> &str {
+    let of_os = || {
+        let (_, rest) = details.split_once("message: \"")?;
+        rest.split_once('"').map(|(text, _)| text)
+    };
+    let custom = || {
+        let (_, rest) = details.strip_prefix("Custom {")?.split_once("error: ")?;
+        Some(rest.strip_suffix('}')?.trim().trim_matches('"'))
+    };
+    of_os().or_else(custom).unwrap_or(details)
 }
 
 fn unknown(error: &Error) -> Fault {
@@ -177,6 +186,27 @@ mod tests {
             panic!()
         };
         assert_eq!(message.chars().count(), LONGEST_MESSAGE + 3);
+    }
+
+    #[test]
+    fn input_and_output_errors_lose_the_rust_around_them() {
+        for (details, words) in [
+            (
+                "Os { code: 111, kind: ConnectionRefused, message: \"Connection refused\" }",
+                "Connection refused",
+            ),
+            (
+                "Custom { kind: InvalidData, error: InvalidCertificate(UnknownIssuer) }",
+                "InvalidCertificate(UnknownIssuer)",
+            ),
+            (
+                "Custom { kind: UnexpectedEof, error: \"tls handshake eof\" }",
+                "tls handshake eof",
+            ),
+            ("Something else.", "Something else."),
+        ] {
+            assert_eq!(plain(details), words);
+        }
     }
 
     #[test]

@@ -1,0 +1,200 @@
+//! What goes wrong on the nodes has its own name, and is never "held".
+
+use std::time::Duration;
+
+use quorlock::node::Fault;
+use quorlock::{AcquireError, ReleaseOutcome, Votes};
+
+use crate::common::{ask, eventually};
+use crate::world::{Behaviour, World, behaviours};
+
+pub(crate) fn behaviours() -> Vec<Behaviour> {
+    let mut all = behaviours![false;
+        a_name_that_collides_with_data_is_not_held_with_or_without_a_script,
+        a_collision_on_a_minority_does_not_matter,
+    ];
+    all.extend(behaviours![true;
+        a_server_out_of_memory_is_named_and_still_releases,
+        a_server_that_became_a_replica_is_named,
+        a_server_that_cannot_persist_is_named,
+        a_server_busy_with_a_script_is_named,
+        a_server_that_forgot_the_script_is_sent_it_again,
+    ]);
+    all
+}
+
+/// Every node that answered, and is up, gave this fault.
+fn assert_all(error: &AcquireError, fault: &Fault, world: &World) {
+    let AcquireError::NoQuorum { votes, .. } = error else {
+        panic!("{error:?}")
+    };
+    let named = count(votes, fault);
+    assert!(named >= 1, "{error}");
+    for vote in votes.iter().take(world.live().len()) {
+        assert!(
+            vote.answer.is_none() || vote.answer == Some(Err(fault.clone())),
+            "{error}"
+        );
+    }
+    assert!(error.to_string().contains(&fault.to_string()), "{error}");
+}
+
+fn count(votes: &Votes, fault: &Fault) -> usize {
+    votes
+        .iter()
+        .filter(|vote| vote.answer == Some(Err(fault.clone())))
+        .count()
+}
+
+async fn a_name_that_collides_with_data_is_not_held_with_or_without_a_script(world: &World) {
+    let redlock = world.redlock().await;
+    let resource = world.resource("list");
+    world.tell::<i64>("RPUSH", &resource, &["data"]).await;
+    for fencing in [true, false] {
+        let request = redlock.lock(resource.as_str()).fencing(fencing);
+        let error = request.try_acquire().await.unwrap_err();
+        assert_all(&error, &Fault::WrongType, world);
+        assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+    }
+    redlock.shutdown().await;
+    assert!(
+        world
+            .tell::<i64>("LLEN", &resource, &[])
+            .await
+            .iter()
+            .all(|length| *length == 1)
+    );
+}
+
+async fn a_collision_on_a_minority_does_not_matter(world: &World) {
+    let resource = world.resource("list");
+    let key = format!("quorlock:{resource}");
+    let others = &world.live()[world.quorum()..];
+    for url in others {
+        let _: i64 = ask(url, &[b"RPUSH", key.as_bytes(), b"data"]).await.unwrap();
+    }
+    let redlock = world.redlock().await;
+    for fencing in [true, false] {
+        let lease = redlock
+            .lock(resource.as_str())
+            .fencing(fencing)
+            .acquire()
+            .await
+            .unwrap();
+        assert!(lease.extend().await.is_ok());
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    }
+    redlock.shutdown().await;
+    for url in others {
+        let length: i64 = ask(url, &[b"LLEN", key.as_bytes()]).await.unwrap();
+        assert_eq!(length, 1);
+    }
+}
+
+async fn everywhere(world: &World, args: &[&[u8]]) {
+    for url in world.live() {
+        let _: redis::Value = ask(url, args).await.unwrap();
+    }
+}
+
+async fn a_server_out_of_memory_is_named_and_still_releases(world: &World) {
+    let redlock = world.redlock().await;
+    let lease = redlock.lock(world.resource("held")).acquire().await.unwrap();
+    everywhere(world, &[b"CONFIG", b"SET", b"maxmemory", b"1"]).await;
+    let error = redlock
+        .lock(world.resource("job"))
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert_all(&error, &Fault::OutOfMemory, world);
+    assert!(lease.extend().await.is_ok());
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+}
+
+async fn a_server_that_became_a_replica_is_named(world: &World) {
+    let redlock = world.redlock().await;
+    // A master that nobody answers for; port 1 is nobody's.
+    everywhere(world, &[b"REPLICAOF", b"127.0.0.1", b"1"]).await;
+    let error = redlock
+        .lock(world.resource("job"))
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert_all(&error, &Fault::ReadOnly, world);
+}
+
+async fn a_server_that_cannot_persist_is_named(world: &World) {
+    let redlock = world.redlock().await;
+    for (node, url) in world.servers().iter().zip(world.live()) {
+        // A snapshot cannot take the place of a folder.
+        std::fs::create_dir_all(node.folder().join("data/dump.rdb/in-the-way")).unwrap();
+        let _: String = ask(url, &[b"CONFIG", b"SET", b"save", b"3600 1"]).await.unwrap();
+        let _: redis::Value = ask(url, &[b"BGSAVE"]).await.unwrap();
+        eventually("the snapshot has failed", || async {
+            let info: String = ask(url, &[b"INFO", b"persistence"]).await.unwrap();
+            info.contains("rdb_last_bgsave_status:err")
+        })
+        .await;
+    }
+    let error = redlock
+        .lock(world.resource("job"))
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert_all(&error, &Fault::CannotPersist, world);
+}
+
+async fn a_server_busy_with_a_script_is_named(world: &World) {
+    let redlock = world.redlock().await;
+    everywhere(world, &[b"CONFIG", b"SET", b"lua-time-limit", b"1"]).await;
+    let loops: Vec<_> = world
+        .live()
+        .iter()
+        .map(|url| {
+            let url = url.clone();
+            tokio::spawn(async move {
+                let _ = ask::<redis::Value>(&url, &[b"EVAL", b"while true do end", b"0"]).await;
+            })
+        })
+        .collect();
+    for url in world.live() {
+        eventually("the server is busy", || async {
+            let ping = ask::<String>(url, &[b"PING"]).await;
+            ping.is_err_and(|error| error.to_string().contains("usy"))
+        })
+        .await;
+    }
+    let error = redlock
+        .lock(world.resource("job"))
+        .try_acquire()
+        .await
+        .unwrap_err();
+    for url in world.live() {
+        let _: redis::Value = ask(url, &[b"SCRIPT", b"KILL"]).await.unwrap();
+    }
+    for each in loops {
+        each.await.unwrap();
+    }
+    assert_all(&error, &Fault::Busy, world);
+}
+
+async fn a_server_that_forgot_the_script_is_sent_it_again(world: &World) {
+    let redlock = world.redlock().await;
+    let resource = world.resource("job");
+    for _ in 0..2 {
+        everywhere(world, &[b"SCRIPT", b"FLUSH"]).await;
+        let lease = redlock
+            .lock(resource.as_str())
+            .ttl(Duration::from_secs(30))
+            .acquire()
+            .await
+            .unwrap();
+        // Not on every node: nothing is sent again for a caller who has what he wanted.
+        assert!(world.copies(&resource).await >= world.quorum());
+        everywhere(world, &[b"SCRIPT", b"FLUSH"]).await;
+        assert!(lease.extend().await.is_ok());
+        everywhere(world, &[b"SCRIPT", b"FLUSH"]).await;
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        world.gone(&resource).await;
+    }
+}

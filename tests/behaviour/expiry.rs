@@ -1,0 +1,165 @@
+//! A lease ends at its deadline, unless it is renewed.
+
+use std::time::{Duration, Instant};
+
+use quorlock::{AcquireError, LossReason, ReleaseOutcome};
+use tokio::time::{sleep, timeout};
+
+use crate::world::{Behaviour, World, behaviours};
+
+pub(crate) fn behaviours() -> Vec<Behaviour> {
+    behaviours![false;
+        without_a_watchdog_it_is_lost_at_the_deadline_and_not_before,
+        an_expired_lock_is_free_for_others,
+        a_watchdog_keeps_it_for_longer_than_three_ttls,
+        a_watchdog_notices_that_the_keys_are_gone,
+        max_hold_ends_it_in_spite_of_the_watchdog,
+        max_hold_may_be_shorter_than_the_ttl,
+    ]
+}
+
+async fn without_a_watchdog_it_is_lost_at_the_deadline_and_not_before(world: &World) {
+    let ttl = Duration::from_millis(300);
+    let lease = world
+        .lock("job")
+        .await
+        .ttl(ttl)
+        .watchdog(false)
+        .acquire()
+        .await
+        .unwrap();
+    let deadline = lease.deadline();
+    let mut announced = std::pin::pin!(lease.lost());
+    loop {
+        let before = Instant::now();
+        let held = lease.is_held();
+        let after = Instant::now();
+        assert!(
+            if held {
+                before < deadline
+            } else {
+                after >= deadline
+            },
+            "held: {held}"
+        );
+        if !held {
+            break;
+        }
+        if let Ok(lost) = timeout(Duration::from_millis(1), announced.as_mut()).await {
+            assert!(Instant::now() >= deadline, "announced before the deadline");
+            assert_eq!(lost.reason, LossReason::Expired { last_failure: None });
+            assert!(!lease.is_held());
+            assert_eq!(lease.remaining(), Duration::ZERO);
+            return;
+        }
+    }
+    let lost = announced.await;
+    assert_eq!(lost.reason, LossReason::Expired { last_failure: None });
+}
+
+async fn an_expired_lock_is_free_for_others(world: &World) {
+    let resource = world.resource("job");
+    let lease = world
+        .redlock()
+        .await
+        .lock(resource.as_str())
+        .ttl(Duration::from_millis(300))
+        .watchdog(false)
+        .acquire()
+        .await
+        .unwrap();
+    let next = world
+        .redlock()
+        .await
+        .lock(resource.as_str())
+        .acquire()
+        .await
+        .unwrap();
+    assert!(!lease.is_held(), "two leases at once");
+    drop(lease);
+    assert!(next.is_held());
+    assert_eq!(next.release().await, ReleaseOutcome::Released);
+}
+
+async fn a_watchdog_keeps_it_for_longer_than_three_ttls(world: &World) {
+    let ttl = Duration::from_secs(3);
+    let other = world.redlock().await;
+    let resource = world.resource("job");
+    let lease = world
+        .redlock()
+        .await
+        .lock(resource.as_str())
+        .ttl(ttl)
+        .node_budget(ttl / 2)
+        .acquire()
+        .await
+        .unwrap();
+    let first_deadline = lease.deadline();
+    tokio::select! {
+        lost = lease.lost() => panic!("{lost}"),
+        () = sleep(ttl * 13 / 4) => {}
+    }
+    assert!(lease.is_held() && lease.deadline() > first_deadline + 2 * ttl);
+    let refused = other.lock(resource.as_str()).try_acquire().await;
+    assert!(matches!(refused, Err(AcquireError::Held { .. })), "{refused:?}");
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    world.gone(&resource).await;
+}
+
+async fn a_watchdog_notices_that_the_keys_are_gone(world: &World) {
+    let resource = world.resource("job");
+    let lease = world
+        .redlock()
+        .await
+        .lock(resource.as_str())
+        .ttl(Duration::from_secs(3))
+        .acquire()
+        .await
+        .unwrap();
+    world.spread(&resource).await;
+    world.delete(&resource).await;
+    let lost = lease.lost().await;
+    assert!(matches!(lost.reason, LossReason::Gone(_)), "{lost}");
+    assert!(Instant::now() < lease.deadline(), "only the deadline told");
+    assert!(!lease.is_held());
+    assert_eq!(world.copies(&resource).await, 0);
+}
+
+async fn max_hold_ends_it_in_spite_of_the_watchdog(world: &World) {
+    let resource = world.resource("job");
+    let most = Duration::from_millis(1_500);
+    let before = Instant::now();
+    let lease = world
+        .redlock()
+        .await
+        .lock(resource.as_str())
+        .ttl(Duration::from_millis(900))
+        .node_budget(Duration::from_millis(500))
+        .max_hold(most)
+        .acquire()
+        .await
+        .unwrap();
+    let acquired = Instant::now();
+    let lost = lease.lost().await;
+    assert_eq!(lost.reason, LossReason::MaxHold);
+    assert!(before.elapsed() >= most);
+    assert!(lease.deadline() <= acquired + most);
+    world.gone(&resource).await;
+}
+
+async fn max_hold_may_be_shorter_than_the_ttl(world: &World) {
+    let resource = world.resource("job");
+    let lease = world
+        .redlock()
+        .await
+        .lock(resource.as_str())
+        .ttl(Duration::from_secs(30))
+        .max_hold(Duration::from_millis(200))
+        .acquire()
+        .await
+        .unwrap();
+    assert!(lease.remaining() <= Duration::from_millis(200));
+    assert_eq!(lease.lost().await.reason, LossReason::MaxHold);
+    // It does not stay for the rest of its TTL.
+    world.gone(&resource).await;
+}

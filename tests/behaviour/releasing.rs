@@ -1,0 +1,142 @@
+//! Release deletes what is ours, and tells what it found.
+
+use std::time::Duration;
+
+use quorlock::{AcquireError, Lease, ReleaseOutcome};
+use tokio::time::timeout;
+
+use crate::world::{Behaviour, World, behaviours};
+
+pub(crate) fn behaviours() -> Vec<Behaviour> {
+    behaviours![false;
+        released_after_its_end_it_was_already_gone,
+        released_after_its_key_was_deleted_it_was_already_gone,
+        taken_over_it_was_already_gone_and_the_strangers_key_stays,
+        a_minority_without_the_key_does_not_matter,
+        a_release_is_not_a_loss,
+        a_release_goes_on_when_nobody_waits_for_it,
+        shutdown_waits_for_clean_ups_and_then_refuses_locks,
+    ]
+}
+
+async fn hold(world: &World, resource: &str, ttl: Duration) -> Lease {
+    let lease = world
+        .redlock()
+        .await
+        .lock(resource)
+        .ttl(ttl)
+        .watchdog(false)
+        .acquire()
+        .await
+        .unwrap();
+    world.spread(resource).await;
+    lease
+}
+
+async fn released_after_its_end_it_was_already_gone(world: &World) {
+    let lease = world
+        .lock("job")
+        .await
+        .ttl(Duration::from_millis(150))
+        .watchdog(false)
+        .acquire()
+        .await
+        .unwrap();
+    lease.lost().await;
+    assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
+}
+
+async fn released_after_its_key_was_deleted_it_was_already_gone(world: &World) {
+    let resource = world.resource("job");
+    let lease = hold(world, &resource, world.ttl() * 10).await;
+    world.delete(&resource).await;
+    assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
+    assert_eq!(world.copies(&resource).await, 0);
+}
+
+async fn taken_over_it_was_already_gone_and_the_strangers_key_stays(world: &World) {
+    let (resource, other) = (world.resource("job"), world.resource("job"));
+    let redlock = world.redlock().await;
+    let lock = |resource: &str| {
+        redlock
+            .lock(resource)
+            .ttl(world.ttl())
+            .node_budget(world.ttl() / 2)
+            .watchdog(false)
+            .acquire()
+    };
+    let (released, dropped) = (lock(&resource).await.unwrap(), lock(&other).await.unwrap());
+    for name in [&resource, &other] {
+        world.spread(name).await;
+        world
+            .tell::<String>("SET", name, &["stranger", "PX", "60000"])
+            .await;
+    }
+    drop(dropped);
+    assert_eq!(released.release().await, ReleaseOutcome::AlreadyGone);
+    redlock.shutdown().await;
+    for name in [&resource, &other] {
+        for value in world.values(name).await {
+            assert_eq!(value.as_deref(), Some("stranger"));
+        }
+    }
+}
+
+async fn a_minority_without_the_key_does_not_matter(world: &World) {
+    let resource = world.resource("job");
+    let lease = hold(world, &resource, world.ttl() * 10).await;
+    let key = format!("quorlock:{resource}");
+    for url in &world.live()[world.quorum()..] {
+        let _: i64 = crate::common::ask(url, &[b"DEL", key.as_bytes()]).await.unwrap();
+    }
+    assert!(lease.extend().await.is_ok());
+    let second = world.redlock().await.lock(resource.as_str()).try_acquire().await;
+    assert!(matches!(second, Err(AcquireError::Held { .. })), "{second:?}");
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    world.gone(&resource).await;
+}
+
+async fn a_release_is_not_a_loss(world: &World) {
+    let redlock = world.redlock().await;
+    let ttl = Duration::from_secs(1);
+    let lock = |what| redlock.lock(world.resource(what)).ttl(ttl).acquire();
+    let (released, dropped) = (lock("released").await.unwrap(), lock("dropped").await.unwrap());
+    let (first, second) = (released.handle(), dropped.handle());
+    let _ = released.release().await;
+    drop(dropped);
+    for handle in [first, second] {
+        assert!(!handle.is_held());
+        assert_eq!(handle.remaining(), Duration::ZERO);
+        assert!(timeout(ttl, handle.lost()).await.is_err(), "a loss was announced");
+        let extension = handle.extend().await;
+        assert!(matches!(extension, Err(quorlock::ExtendError::Released)));
+    }
+}
+
+async fn a_release_goes_on_when_nobody_waits_for_it(world: &World) {
+    let resource = world.resource("job");
+    let lease = hold(world, &resource, Duration::from_secs(30)).await;
+    // Polled once, then dropped.
+    let _ = timeout(Duration::ZERO, lease.release()).await;
+    world.gone(&resource).await;
+}
+
+async fn shutdown_waits_for_clean_ups_and_then_refuses_locks(world: &World) {
+    let redlock = world.redlock().await;
+    let resources: Vec<String> = (0..5).map(|_| world.resource("job")).collect();
+    for resource in &resources {
+        let lease = redlock
+            .lock(resource.as_str())
+            .ttl(world.ttl())
+            .acquire()
+            .await
+            .unwrap();
+        drop(lease);
+    }
+    redlock.shutdown().await;
+    for resource in &resources {
+        assert_eq!(world.copies(resource).await, 0);
+    }
+    let refused = redlock.lock(world.resource("job")).acquire().await;
+    assert!(matches!(refused, Err(AcquireError::ShutDown)), "{refused:?}");
+}

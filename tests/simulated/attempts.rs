@@ -1,0 +1,391 @@
+//! One attempt: who wins, when that is known, and what is cleaned up afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::node::{Action, Fault, Reply};
+use quorlock::{AcquireError, Drift, Lease, Redlock, ReleaseOutcome};
+use tokio::time::Instant;
+
+use crate::nodes::{Answer, Plan, Puppet, at_once, ms, puppets, redlock, yes};
+
+const TTL: Duration = ms(10_000);
+const BUDGET: Duration = ms(1_000);
+
+fn held() -> Answer {
+    Ok(Reply::Held {
+        remaining: Some(ms(500)),
+    })
+}
+
+/// Certainly not executed.
+fn refused() -> Answer {
+    Err(Fault::OutOfMemory)
+}
+
+fn lost() -> Answer {
+    Err(Fault::ConnectionLost {
+        reason: "reset".into(),
+    })
+}
+
+/// What a node does in a small world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Grant,
+    Hold,
+    Refuse,
+    Lose,
+    Never,
+}
+
+const ALL: [Does; 5] = [Does::Grant, Does::Hold, Does::Refuse, Does::Lose, Does::Never];
+
+impl Does {
+    fn plan(self, after: Duration) -> Plan {
+        match self {
+            Does::Grant => Plan::Answer(after, Ok(Reply::Granted)),
+            Does::Hold => Plan::Answer(after, held()),
+            Does::Refuse => Plan::Answer(after, refused()),
+            Does::Lose => Plan::Answer(after, lost()),
+            Does::Never => Plan::Never,
+        }
+    }
+
+    fn may_hold(self) -> bool {
+        matches!(self, Does::Grant | Does::Lose | Does::Never)
+    }
+}
+
+fn worlds(nodes: usize) -> impl Iterator<Item = Vec<Does>> {
+    (0..ALL.len().pow(nodes as u32)).map(move |world| {
+        (0..nodes)
+            .map(|node| ALL[world / ALL.len().pow(node as u32) % ALL.len()])
+            .collect()
+    })
+}
+
+/// How an attempt ends, and when.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Won,
+    Held,
+    NoQuorum,
+}
+
+/// The definition, spelled out: answers are heard in `order`, one a moment, until what is outstanding cannot matter.
+fn expected(world: &[Does], order: &[usize]) -> (End, Duration, Vec<usize>) {
+    let quorum = world.len() / 2 + 1;
+    let (mut yes, mut faults) = (0, 0);
+    let mut heard = Vec::new();
+    for (moment, node) in order.iter().enumerate() {
+        match world[*node] {
+            Does::Grant => yes += 1,
+            Does::Hold => {}
+            Does::Refuse | Does::Lose => faults += 1,
+            Does::Never => continue,
+        }
+        heard.push(*node);
+        let at = ms(moment as u64 + 1);
+        if yes >= quorum {
+            return (End::Won, at, heard);
+        }
+        if yes + world.len() - heard.len() < quorum {
+            let end = if world.len() - faults < quorum {
+                End::NoQuorum
+            } else {
+                End::Held
+            };
+            return (end, at, heard);
+        }
+    }
+    // Silence decides when the time is up: who has not answered has failed.
+    faults += world.len() - heard.len();
+    let end = if world.len() - faults < quorum {
+        End::NoQuorum
+    } else {
+        End::Held
+    };
+    (end, BUDGET, heard)
+}
+
+fn end_of(outcome: &Result<Lease, AcquireError>) -> End {
+    match outcome {
+        Ok(_) => End::Won,
+        Err(AcquireError::Held { .. }) => End::Held,
+        Err(AcquireError::NoQuorum { .. }) => End::NoQuorum,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+async fn attempt(redlock: &Redlock) -> Result<Lease, AcquireError> {
+    let request = redlock.lock("job").ttl(TTL).node_budget(BUDGET);
+    request.watchdog(false).try_acquire().await
+}
+
+/// Answers after as many milliseconds as the node's place in `order`, and confirms a release at the third try.
+fn world_of(world: &[Does], order: &[usize]) -> Vec<Arc<Puppet>> {
+    (0..world.len())
+        .map(|node| {
+            let does = world[node];
+            let place = order.iter().position(|other| *other == node).unwrap();
+            let mut releases = 0;
+            Puppet::new(node, move |action| match action {
+                Action::Acquire { .. } => does.plan(ms(place as u64 + 1)),
+                Action::Extend { .. } => at_once(Ok(Reply::Extended)),
+                Action::Release => {
+                    releases += 1;
+                    match releases {
+                        1 => Plan::Never,
+                        2 => at_once(lost()),
+                        _ => at_once(Ok(Reply::Released)),
+                    }
+                }
+            })
+        })
+        .collect()
+}
+
+async fn check(world: &[Does], order: &[usize]) {
+    let nodes = world_of(world, order);
+    let redlock = redlock(&nodes, Redlock::builder());
+    let started = Instant::now();
+    let outcome = attempt(&redlock).await;
+    let (end, after, heard) = expected(world, order);
+    let seen = (end_of(&outcome), started.elapsed());
+    assert_eq!(seen, (end, after), "{world:?} in order {order:?}");
+    drop(outcome);
+    redlock.shutdown().await;
+    assert!(
+        started.elapsed() < TTL,
+        "{world:?}: a clean-up that had to wait for the expiry"
+    );
+    for (number, node) in nodes.iter().enumerate() {
+        let calls = node.calls();
+        assert!(calls[0].is_acquire() && calls[1..].iter().all(|call| call.is_release()));
+        assert!(calls.iter().all(|call| call.owner == calls[0].owner));
+        // Not heard of by the verdict, it may hold whatever it says later.
+        let must = seen.0 == End::Won || !heard.contains(&number) || world[number].may_hold();
+        let releases = if must { 3 } else { 0 };
+        assert_eq!(
+            calls.len() - 1,
+            releases,
+            "{world:?} in order {order:?}: node {number}"
+        );
+    }
+}
+
+fn orders(nodes: usize) -> Vec<Vec<usize>> {
+    if nodes == 0 {
+        return vec![vec![]];
+    }
+    let mut all = Vec::new();
+    for shorter in orders(nodes - 1) {
+        for place in 0..=shorter.len() {
+            let mut order = shorter.clone();
+            order.insert(place, nodes - 1);
+            all.push(order);
+        }
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_world_of_up_to_three_nodes_in_every_order_is_settled_at_once_and_cleaned_up() {
+    for nodes in 1..=3 {
+        for world in worlds(nodes) {
+            for order in orders(nodes) {
+                check(&world, &order).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_world_of_four_and_five_nodes_is_settled_at_once_and_cleaned_up() {
+    for nodes in 4..=5 {
+        let orders = orders(nodes);
+        for (number, world) in worlds(nodes).enumerate() {
+            // Each world in an order of its own; all orders occur.
+            check(&world, &orders[number % orders.len()]).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_there_at_once_take_no_time_and_a_hung_node_none_either() {
+    for nodes in 1..=5 {
+        let quorum = nodes / 2 + 1;
+        for world in worlds(nodes) {
+            let plan = world.clone();
+            let nodes = puppets(nodes, move |node, action| match action {
+                Action::Acquire { .. } => plan[node].plan(Duration::ZERO),
+                other => at_once(Ok(yes(other))),
+            });
+            let redlock = redlock(&nodes, Redlock::builder());
+            let started = Instant::now();
+            let outcome = attempt(&redlock).await;
+            let count = |does| world.iter().filter(|other| **other == does).count();
+            let (granted, silent) = (count(Does::Grant), count(Does::Never));
+            assert_eq!(outcome.is_ok(), granted >= quorum, "{world:?}");
+            let open = granted < quorum && granted + silent >= quorum;
+            let expected = if open { BUDGET } else { Duration::ZERO };
+            assert_eq!(started.elapsed(), expected, "{world:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_never_called_held() {
+    for nodes in 1..=5 {
+        for world in worlds(nodes) {
+            if world.contains(&Does::Hold) {
+                continue;
+            }
+            let order: Vec<usize> = (0..nodes).collect();
+            let nodes = world_of(&world, &order);
+            let outcome = attempt(&redlock(&nodes, Redlock::builder())).await;
+            assert!(!matches!(outcome, Err(AcquireError::Held { .. })), "{world:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_never_confirm_are_asked_until_the_key_has_expired_and_no_longer() {
+    let nodes = puppets(3, |_, action| match action {
+        Action::Release => at_once(lost()),
+        other => at_once(Ok(yes(other))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let started = Instant::now();
+    drop(attempt(&redlock).await.unwrap());
+    redlock.shutdown().await;
+    // A9: the latest that the key can have been set is a budget after it was sent.
+    assert_eq!(started.elapsed(), TTL + BUDGET);
+    for node in nodes {
+        let calls = node.calls();
+        assert!(calls.len() > 10, "{} tries", calls.len() - 1);
+        assert!(calls.len() < 100, "{} tries: too eager", calls.len() - 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn granted_too_late_is_no_lease_and_is_cleaned_up() {
+    let ttl = ms(100);
+    // 1 % and 2 ms of drift leave 97 ms.
+    for (after, valid) in [(96, true), (97, false), (98, false)] {
+        let nodes = puppets(3, move |_, action| match action {
+            Action::Acquire { .. } => Plan::Answer(ms(after), Ok(Reply::Granted)),
+            other => at_once(Ok(yes(other))),
+        });
+        let redlock = redlock(&nodes, Redlock::builder());
+        let started = Instant::now();
+        let request = redlock.lock("job").ttl(ttl).node_budget(ms(99)).watchdog(false);
+        match request.try_acquire().await {
+            Ok(lease) => {
+                assert!(valid && lease.is_held());
+                assert_eq!(lease.deadline(), (started + ms(97)).into_std());
+            }
+            Err(AcquireError::TooLate { votes, .. }) => {
+                assert!(!valid && votes.yes() >= 2);
+            }
+            Err(other) => panic!("{other}"),
+        }
+        redlock.shutdown().await;
+        for node in nodes {
+            assert!(
+                node.calls().iter().any(|call| call.is_release()),
+                "after {after} ms"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_counts_from_before_the_send_and_takes_the_drift_off() {
+    for (drift, believable) in [
+        (Drift::default(), ms(10_000 - 102)),
+        (Drift::from_ppm(0, Duration::ZERO), ms(10_000)),
+        (Drift::from_ppm(500_000, ms(1)), ms(4_999)),
+    ] {
+        let nodes = puppets(5, |node, action| {
+            Plan::Answer(ms(100 + 100 * node as u64), Ok(yes(action)))
+        });
+        let redlock = redlock(&nodes, Redlock::builder().drift(drift));
+        let started = Instant::now();
+        let lease = attempt(&redlock).await.unwrap();
+        assert_eq!(started.elapsed(), ms(300), "the third of five");
+        assert_eq!(lease.deadline(), (started + believable).into_std());
+        assert_eq!(lease.votes().outstanding(), 2);
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_sleeps_after_the_last_attempt() {
+    for limit in [0, 1, 10, 25, 333] {
+        let nodes = puppets(3, |_, action| match action {
+            Action::Acquire { .. } => at_once(held()),
+            other => at_once(Ok(yes(other))),
+        });
+        let redlock = redlock(&nodes, Redlock::builder());
+        let started = Instant::now();
+        let request = redlock.lock("job").within(ms(limit));
+        let error = request.acquire().await.unwrap_err();
+        let AcquireError::Held { attempts, waited, .. } = error else {
+            panic!("{error}")
+        };
+        let calls = nodes[0].calls();
+        let acquires: Vec<_> = calls.iter().filter(|call| call.is_acquire()).collect();
+        assert_eq!(acquires.len(), attempts as usize);
+        assert_eq!((waited, started.elapsed()), (ms(limit), ms(limit)));
+        assert_eq!(acquires.last().unwrap().at, started + ms(limit));
+        // W4: never faster than the floor, but for the last.
+        for pair in acquires.windows(2).rev().skip(1) {
+            assert!(pair[1].at - pair[0].at >= ms(10));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_attempt_has_a_token_of_its_own() {
+    let nodes = puppets(1, |_, action| match action {
+        Action::Acquire { .. } => at_once(held()),
+        other => at_once(Ok(yes(other))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let _ = redlock.lock("job").within(ms(5_000)).acquire().await;
+    let calls = nodes[0].calls();
+    let tokens: std::collections::HashSet<_> = calls.iter().map(|call| call.owner).collect();
+    assert!(calls.len() > 10 && tokens.len() == calls.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_ever_sits_out_a_holder_but_not_an_outage() {
+    let nodes = puppets(3, |_, _| {
+        at_once(Err(Fault::Disconnected {
+            reason: "gone".into(),
+        }))
+    });
+    let outage = redlock(&nodes, Redlock::builder());
+    for (ttl, patience) in [(ms(1_000), ms(10_000)), (ms(60_000), ms(60_000))] {
+        let started = Instant::now();
+        let error = outage.lock("job").ttl(ttl).forever().acquire().await.unwrap_err();
+        assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+        assert!(started.elapsed() >= patience && started.elapsed() < patience + ms(1_000));
+    }
+
+    // The holder stays for an hour. So it is, with five nodes of which two are down: one "held" already decides.
+    let until = Instant::now() + ms(3_600_000);
+    let nodes = puppets(5, move |node, action| match action {
+        Action::Acquire { .. } if node >= 3 => at_once(Err(Fault::Disconnected {
+            reason: "gone".into(),
+        })),
+        Action::Acquire { .. } if Instant::now() < until => at_once(held()),
+        other => at_once(Ok(yes(other))),
+    });
+    let busy = redlock(&nodes, Redlock::builder());
+    let lease = busy.lock("job").forever().acquire().await.unwrap();
+    assert!(Instant::now() >= until);
+    drop(lease);
+}

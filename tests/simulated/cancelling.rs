@@ -1,0 +1,170 @@
+//! A call that is dropped at any of its polls leaves as little behind as one that ends.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use quorlock::{Redlock, ReleaseOutcome};
+use tokio::time::{Instant, sleep};
+
+use crate::nodes::{Server, ms, redlock};
+
+/// Polls the future so many times, then drops it.
+struct Impatient<F> {
+    future: Option<Pin<Box<F>>>,
+    polls: usize,
+}
+
+fn impatient<F: Future>(future: F, polls: usize) -> Impatient<F> {
+    Impatient {
+        future: Some(Box::pin(future)),
+        polls,
+    }
+}
+
+impl<F: Future> Future for Impatient<F> {
+    /// `None` if it was dropped.
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(left) = self.polls.checked_sub(1) else {
+            self.future = None;
+            return Poll::Ready(None);
+        };
+        self.polls = left;
+        match &mut self.future {
+            Some(future) => future.as_mut().poll(cx).map(Some),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+const TTL: Duration = ms(60_000);
+
+/// Each with a latency of its own, so that there is something to be polled in between.
+fn servers() -> Vec<Arc<Server>> {
+    (0..5)
+        .map(|number| Server::new(number, move || ms(1 + 3 * number as u64)))
+        .collect()
+}
+
+/// Nothing is left, and nothing had to wait for its expiry.
+fn assert_clean(servers: &[Arc<Server>], polls: usize) {
+    for server in servers {
+        assert_eq!(server.keys(), 0, "{server:?} after {polls} polls");
+        assert_eq!(server.ends().1, 0, "{server:?} after {polls} polls: it expired");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
+    let mut most = 0;
+    for polls in 0.. {
+        let servers = servers();
+        let manager = redlock(&servers, Redlock::builder().ttl(TTL));
+        let started = Instant::now();
+        let acquired = impatient(manager.lock("job").acquire(), polls).await;
+        let done = acquired.is_some();
+        drop(acquired);
+        manager.shutdown().await;
+        assert!(started.elapsed() < ms(1_000));
+        assert_clean(&servers, polls);
+        if done {
+            most = polls;
+            break;
+        }
+    }
+    assert!(most > 3, "dropped only before {most} polls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_waits_dropped_at_any_poll_leaves_the_holder_alone() {
+    for polls in 0..60 {
+        let servers = servers();
+        let holder = redlock(&servers, Redlock::builder().ttl(TTL));
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let waiter = redlock(&servers, Redlock::builder().ttl(TTL));
+        let waiting = waiter.lock("job").forever().acquire();
+        assert!(impatient(waiting, polls).await.is_none());
+        waiter.shutdown().await;
+        sleep(ms(100)).await;
+        assert!(servers.iter().all(|server| server.keys() == 1));
+        assert!(lease.is_held());
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        holder.shutdown().await;
+        assert_clean(&servers, polls);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_at_any_poll_goes_on() {
+    for polls in 0.. {
+        let servers = servers();
+        let manager = redlock(&servers, Redlock::builder().ttl(TTL));
+        let lease = manager.lock("job").acquire().await.unwrap();
+        let handle = lease.handle();
+        let done = impatient(lease.release(), polls).await;
+        assert!(!handle.is_held());
+        manager.shutdown().await;
+        assert_clean(&servers, polls);
+        if done.is_some() {
+            assert!(polls > 3);
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_dropped_at_any_poll_leaves_the_lease_as_it_was() {
+    for polls in 0.. {
+        let servers = servers();
+        let manager = redlock(&servers, Redlock::builder().ttl(TTL).watchdog(false));
+        let lease = manager.lock("job").acquire().await.unwrap();
+        let before = lease.deadline();
+        sleep(ms(100)).await;
+        let done = impatient(lease.extend(), polls).await;
+        assert!(lease.is_held());
+        assert_eq!(lease.deadline() > before, done.is_some());
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        manager.shutdown().await;
+        assert_clean(&servers, polls);
+        if done.is_some() {
+            assert!(polls > 3);
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_dropped_at_any_poll_leaves_nothing() {
+    for polls in 0.. {
+        let servers = servers();
+        let manager = redlock(&servers, Redlock::builder().ttl(TTL));
+        let running = manager.lock("job").run(|_| async {
+            sleep(ms(50)).await;
+            7
+        });
+        let done = impatient(running, polls).await;
+        manager.shutdown().await;
+        assert_clean(&servers, polls);
+        if let Some(outcome) = done {
+            assert_eq!(outcome.unwrap(), 7);
+            assert!(polls > 6);
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_dropped_at_any_poll_lets_the_clean_ups_go_on() {
+    for polls in 0..5 {
+        let servers = servers();
+        let manager = redlock(&servers, Redlock::builder().ttl(TTL));
+        drop(manager.lock("job").acquire().await.unwrap());
+        impatient(manager.shutdown(), polls).await;
+        sleep(ms(200)).await;
+        assert_clean(&servers, polls);
+    }
+}

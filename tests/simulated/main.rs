@@ -1,0 +1,9 @@
+//! The protocol against simulated nodes, on tokio's paused clock: every answer comes when the test says so, and every
+//! moment can be compared exactly.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod attempts;
+mod cancelling;
+mod contention;
+mod nodes;
+mod renewing;

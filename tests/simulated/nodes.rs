@@ -1,0 +1,258 @@
+//! Nodes that do as they are told.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use quorlock::node::{Action, Fault, Node, OwnerToken, Reply, Request};
+use quorlock::{Redlock, RedlockBuilder};
+use tokio::time::{Instant, sleep};
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) type Answer = Result<Reply, Fault>;
+
+/// What a node does with one request.
+#[derive(Clone, Debug)]
+pub(crate) enum Plan {
+    Answer(Duration, Answer),
+    Never,
+}
+
+pub(crate) fn at_once(answer: Answer) -> Plan {
+    Plan::Answer(Duration::ZERO, answer)
+}
+
+/// The usual "yes".
+pub(crate) fn yes(action: Action) -> Reply {
+    match action {
+        Action::Acquire { .. } => Reply::Granted,
+        Action::Extend { .. } => Reply::Extended,
+        Action::Release => Reply::Released,
+    }
+}
+
+/// What was asked of a node, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) at: Instant,
+    pub(crate) owner: OwnerToken,
+    pub(crate) action: Action,
+}
+
+impl Call {
+    pub(crate) fn is_acquire(&self) -> bool {
+        matches!(self.action, Action::Acquire { .. })
+    }
+
+    pub(crate) fn is_extend(&self) -> bool {
+        matches!(self.action, Action::Extend { .. })
+    }
+
+    pub(crate) fn is_release(&self) -> bool {
+        self.action == Action::Release
+    }
+}
+
+type Script = Box<dyn FnMut(Action) -> Plan + Send>;
+
+/// A node with a script: no state but a record of what it was asked.
+pub(crate) struct Puppet {
+    name: String,
+    script: Mutex<Script>,
+    calls: Mutex<Vec<Call>>,
+}
+
+impl Puppet {
+    pub(crate) fn new(number: usize, script: impl FnMut(Action) -> Plan + Send + 'static) -> Arc<Puppet> {
+        Arc::new(Puppet {
+            name: format!("node{number}"),
+            script: Mutex::new(Box::new(script)),
+            calls: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+impl fmt::Debug for Puppet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Node for Puppet {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Answer> {
+        self.calls.lock().unwrap().push(Call {
+            at: Instant::now(),
+            owner: request.owner,
+            action: request.action,
+        });
+        let plan = (self.script.lock().unwrap())(request.action);
+        Box::pin(async move {
+            match plan {
+                Plan::Answer(after, answer) => {
+                    if !after.is_zero() {
+                        sleep(after).await;
+                    }
+                    answer
+                }
+                Plan::Never => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// Nodes that all follow `script`, which is given the node's number.
+pub(crate) fn puppets<F>(nodes: usize, script: F) -> Vec<Arc<Puppet>>
+where
+    F: FnMut(usize, Action) -> Plan + Clone + Send + 'static,
+{
+    (0..nodes)
+        .map(|number| {
+            let mut script = script.clone();
+            Puppet::new(number, move |action| script(number, action))
+        })
+        .collect()
+}
+
+pub(crate) fn redlock<N: Node>(nodes: &[Arc<N>], builder: RedlockBuilder) -> Redlock {
+    let nodes = nodes.iter().map(|node| node.clone() as Arc<dyn Node>);
+    builder.custom_nodes(nodes.collect()).unwrap()
+}
+
+/// What a real node does, with expiry on the paused clock: requests travel, in order, are executed, and answers travel back.
+pub(crate) struct Server {
+    name: String,
+    state: Arc<Mutex<State>>,
+    /// One way.
+    latency: Mutex<Box<dyn FnMut() -> Duration + Send>>,
+}
+
+#[derive(Default)]
+struct State {
+    keys: HashMap<Arc<str>, (OwnerToken, Instant)>,
+    /// Requests under way, in order, and when they arrive.
+    lane: VecDeque<Instant>,
+    deleted: usize,
+    expired: usize,
+}
+
+impl Server {
+    pub(crate) fn new(number: usize, latency: impl FnMut() -> Duration + Send + 'static) -> Arc<Server> {
+        Arc::new(Server {
+            name: format!("server{number}"),
+            state: Arc::default(),
+            latency: Mutex::new(Box::new(latency)),
+        })
+    }
+
+    /// Keys that are set and not expired.
+    pub(crate) fn keys(&self) -> usize {
+        let mut state = self.state();
+        state.expire(Instant::now());
+        state.keys.len()
+    }
+
+    /// Keys that were deleted, and keys that had to expire.
+    pub(crate) fn ends(&self) -> (usize, usize) {
+        let mut state = self.state();
+        state.expire(Instant::now());
+        (state.deleted, state.expired)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl State {
+    fn expire(&mut self, now: Instant) {
+        let before = self.keys.len();
+        self.keys.retain(|_, (_, until)| now < *until);
+        self.expired += before - self.keys.len();
+    }
+
+    fn execute(&mut self, request: &Request) -> Reply {
+        let now = Instant::now();
+        self.expire(now);
+        let holder = self.keys.get(&request.key).copied();
+        let mine = holder.is_some_and(|(owner, _)| owner == request.owner);
+        match (request.action, holder) {
+            (Action::Acquire { ttl, .. }, None) => {
+                self.keys.insert(request.key.clone(), (request.owner, now + ttl));
+                Reply::Granted
+            }
+            (Action::Acquire { .. }, Some(_)) if mine => Reply::Granted,
+            (Action::Acquire { .. }, Some((_, until))) => Reply::Held {
+                remaining: Some(until - now),
+            },
+            (Action::Extend { .. } | Action::Release, None) => Reply::Missing,
+            (Action::Extend { .. } | Action::Release, Some(_)) if !mine => Reply::Foreign,
+            (Action::Extend { ttl }, Some((owner, until))) => {
+                self.keys
+                    .insert(request.key.clone(), (owner, until.max(now + ttl)));
+                Reply::Extended
+            }
+            (Action::Release, Some(_)) => {
+                self.keys.remove(&request.key);
+                self.deleted += 1;
+                Reply::Released
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Node for Server {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Answer> {
+        let (there, back) = {
+            let mut latency = self.latency.lock().unwrap();
+            (latency(), latency())
+        };
+        // T1: not before what was sent earlier.
+        let arrival = {
+            let mut state = self.state();
+            let now = Instant::now();
+            while state.lane.front().is_some_and(|earlier| *earlier < now) {
+                state.lane.pop_front();
+            }
+            let last = state.lane.back().copied().unwrap_or(now);
+            let arrival = (now + there).max(last + Duration::from_micros(1));
+            state.lane.push_back(arrival);
+            arrival
+        };
+        let state = self.state.clone();
+        // It is executed whether or not anybody waits for the answer.
+        let executed = tokio::spawn(async move {
+            tokio::time::sleep_until(arrival).await;
+            let reply = state.lock().unwrap().execute(&request);
+            sleep(back).await;
+            reply
+        });
+        Box::pin(async move {
+            executed.await.map_err(|_| Fault::ConnectionLost {
+                reason: "the simulation ended".into(),
+            })
+        })
+    }
+}

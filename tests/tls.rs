@@ -1,0 +1,216 @@
+//! Encrypted connections, with certificates of our own.
+#![cfg(all(feature = "tls", feature = "testbed"))]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quorlock::node::Fault;
+use quorlock::testbed::Testbed;
+use quorlock::{ConnectError, NodeConfig, OptionError, Redlock, ReleaseOutcome, TlsOptions};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+/// A certificate authority, and what it has signed.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = named("authority", Vec::new());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate for `name`, and its key.
+    fn issue(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = named("somebody", vec![name.to_owned()]);
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+/// Who is called like the authority is taken for the authority.
+fn named(who: &str, names: Vec<String>) -> CertificateParams {
+    let mut params = CertificateParams::new(names).unwrap();
+    params.distinguished_name.push(DnType::CommonName, who);
+    params
+}
+
+struct Encrypted {
+    testbed: Testbed,
+    authority: Authority,
+    /// Goes away with the test.
+    _folder: tempfile::TempDir,
+}
+
+impl Encrypted {
+    async fn start(clients_need_certificates: bool) -> Encrypted {
+        let authority = Authority::new();
+        let (certificate, key) = authority.issue("127.0.0.1");
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| -> PathBuf {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let mut builder = Testbed::builder().nodes(3).password("s3cret").tls(
+            file("certificate.pem", &certificate),
+            file("key.pem", &key),
+            file("ca.pem", &authority.pem()),
+        );
+        if clients_need_certificates {
+            builder = builder.arg("tls-auth-clients", "yes");
+        }
+        Encrypted {
+            testbed: builder.start().await.unwrap(),
+            authority,
+            _folder: folder,
+        }
+    }
+
+    fn urls(&self) -> Vec<String> {
+        let urls = self.testbed.nodes().iter().map(|node| node.tls_url());
+        urls.map(Option::unwrap).collect()
+    }
+
+    async fn connect(&self, tls: &TlsOptions) -> Result<Redlock, ConnectError> {
+        let mut builder = Redlock::builder().connect_timeout(Duration::from_secs(2));
+        for url in self.urls() {
+            let node = NodeConfig::from_url(&url).unwrap();
+            assert!(node.uses_tls());
+            builder = builder.node(node.with_tls(tls).unwrap());
+        }
+        builder.connect().await
+    }
+}
+
+async fn works(redlock: &Redlock) {
+    let lease = redlock.lock("job").acquire().await.unwrap();
+    assert!(lease.extend().await.is_ok());
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+}
+
+/// No connection, for a reason that is about certificates, and that says so.
+fn assert_refused(outcome: Result<Redlock, ConnectError>, words: &[&str]) {
+    let error = outcome.unwrap_err();
+    let text = error.to_string();
+    let ConnectError::NoQuorum { votes, .. } = &error else {
+        panic!("{error:?}")
+    };
+    for vote in votes.iter() {
+        assert!(
+            matches!(&vote.answer, Some(Err(Fault::Disconnected { .. }))),
+            "{error:?}"
+        );
+    }
+    assert!(
+        words.iter().any(|word| text.to_lowercase().contains(word)),
+        "{text}"
+    );
+    assert!(!text.contains("Custom {"), "not for people: {text}");
+    assert!(!text.contains("s3cret") && !format!("{error:?}").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn an_own_authority_is_trusted() {
+    let encrypted = Encrypted::start(false).await;
+    let tls = TlsOptions::new().ca_pem(encrypted.authority.pem());
+    works(&encrypted.connect(&tls).await.unwrap()).await;
+    encrypted.testbed.shutdown().await;
+}
+
+#[tokio::test]
+async fn another_authority_is_not_trusted_and_neither_are_the_systems() {
+    let encrypted = Encrypted::start(false).await;
+    let tls = TlsOptions::new().ca_pem(Authority::new().pem());
+    assert_refused(
+        encrypted.connect(&tls).await,
+        &["unknownissuer", "certificate", "badsignature"],
+    );
+    assert_refused(
+        encrypted.connect(&TlsOptions::new()).await,
+        &["unknownissuer", "certificate"],
+    );
+    encrypted.testbed.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_refused() {
+    let encrypted = Encrypted::start(false).await;
+    let tls = TlsOptions::new().ca_pem(encrypted.authority.pem());
+    let mut builder = Redlock::builder().connect_timeout(Duration::from_secs(2));
+    for url in encrypted.urls() {
+        let url = url.replace("127.0.0.1", "localhost");
+        builder = builder.node(NodeConfig::from_url(&url).unwrap().with_tls(&tls).unwrap());
+    }
+    assert_refused(
+        builder.connect().await,
+        &["notvalidforname", "name", "certificate"],
+    );
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_where_one_is_needed() {
+    let encrypted = Encrypted::start(true).await;
+    let tls = TlsOptions::new().ca_pem(encrypted.authority.pem());
+    let (certificate, key) = encrypted.authority.issue("client");
+    works(
+        &encrypted
+            .connect(&tls.clone().client_pem(certificate, key.clone()))
+            .await
+            .unwrap(),
+    )
+    .await;
+
+    assert_refused(encrypted.connect(&tls).await, &["certificate"]);
+
+    let (stranger, strangers_key) = Authority::new().issue("client");
+    let strange = tls.clone().client_pem(stranger.clone(), strangers_key);
+    assert_refused(encrypted.connect(&strange).await, &["ca", "certificate", "alert"]);
+    encrypted.testbed.shutdown().await;
+
+    // A key that does not belong to the certificate, and files that are none.
+    let node = || NodeConfig::from_url("rediss://127.0.0.1").unwrap();
+    let mixed = tls.clone().client_pem(stranger, key.clone());
+    let error = node().with_tls(&mixed).unwrap_err().to_string();
+    assert!(!error.contains(key.lines().nth(1).unwrap()), "{error}");
+    for broken in [
+        TlsOptions::new().ca_pem("no certificate"),
+        tls.client_pem("no certificate", "no key"),
+    ] {
+        assert!(node().with_tls(&broken).is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_plain_connection_to_a_tls_port_fails_in_time() {
+    let encrypted = Encrypted::start(false).await;
+    let urls = encrypted
+        .urls()
+        .into_iter()
+        .map(|url| url.replace("rediss", "redis"));
+    let builder = Redlock::builder().urls(urls);
+    let error = builder
+        .connect_timeout(Duration::from_millis(500))
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ConnectError::NoQuorum { .. }), "{error:?}");
+    assert!(!error.to_string().contains("s3cret"), "{error}");
+}
+
+#[test]
+fn the_same_address_with_and_without_tls_is_listed_twice() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let connecting = Redlock::connect(["redis://127.0.0.1:1", "rediss://127.0.0.1:1"]);
+    let error = runtime.block_on(connecting).unwrap_err();
+    assert!(
+        matches!(error, ConnectError::Options(OptionError::DuplicateNode { .. })),
+        "{error:?}"
+    );
+}
