@@ -52,13 +52,13 @@ impl Plan {
     const FULL: Plan = Plan {
         rounds: 7,
         pairs: 700,
-        window: Duration::from_millis(600),
+        window: Duration::from_millis(400),
         tasks: &[1, 64, 512],
         fsync_rounds: 3,
-        fsync_pairs: 300,
+        fsync_pairs: 200,
         stop_rounds: 3,
         stop_window: Duration::from_millis(800),
-        stopped_for: Duration::from_millis(4_000),
+        stopped_for: Duration::from_millis(3_600),
     };
 
     const QUICK: Plan = Plan {
@@ -129,6 +129,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     // The path from the client to the servers' memory: nothing on disk.
     let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
     describe(&mut report, arguments, &plan, &testbed).await?;
+    note_load(&mut report, "load at the start");
     let everybody = Everybody::connect(&testbed).await?;
     let latency = everybody.latency(plan.rounds, plan.pairs).await;
     report.latency("latency", &latency, FLOOR, RSLOCK);
@@ -163,6 +164,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     testbed.shutdown().await;
 
     println!();
+    note_load(&mut report, "load at the end");
     report.note("took", &format!("{:.0} s", started.elapsed().as_secs_f64()));
     let json = report.finish();
     if let Some(file) = &arguments.json {
@@ -207,6 +209,13 @@ async fn describe(report: &mut Report, arguments: &Arguments, plan: &Plan, testb
         ),
     );
     Ok(())
+}
+
+/// What else the machine was doing tells how far the numbers can be believed.
+fn note_load(report: &mut Report, when: &str) {
+    if let Ok(load) = fs::read_to_string("/proc/loadavg") {
+        report.note(when, load.trim_end());
+    }
 }
 
 /// As locked in `Cargo.lock`.
