@@ -9,10 +9,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::claim::Janitor;
 use crate::error::{ConnectError, NodeVote, Votes};
 use crate::node::{Fault, Node, NodeState};
-use crate::options::{self, Backoff, Drift, LockOptions, MAX_NODES, OptionError, Wait};
+use crate::options::{self, Backoff, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, OptionError, Wait};
 use crate::protocol::quorum::quorum;
 use crate::redis::{NodeConfig, RedisNode};
 use crate::redlock::Redlock;
@@ -149,8 +148,8 @@ impl RedlockBuilder {
     pub async fn connect(self) -> Result<Redlock, ConnectError> {
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let timeout = self.connect_timeout;
-        if timeout.is_zero() {
-            return Err(OptionError::ConnectTimeout.into());
+        if timeout.is_zero() || timeout > MAX_CONNECT_TIMEOUT {
+            return Err(OptionError::ConnectTimeout { timeout }.into());
         }
         self.defaults.terms()?;
         options::check_prefix(&self.prefix)?;
@@ -170,12 +169,7 @@ impl RedlockBuilder {
         let nodes = RedisNode::set(configs, timeout, &runtime);
         quorum_is_up(&nodes, timeout).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
-        Ok(Redlock::from_parts(
-            nodes,
-            self.prefix,
-            self.defaults,
-            Janitor::new(runtime),
-        ))
+        Ok(Redlock::from_parts(nodes, self.prefix, self.defaults, runtime))
     }
 
     /// Uses nodes of your own making, for instance simulated ones, in place of those added before.
@@ -191,7 +185,7 @@ impl RedlockBuilder {
             nodes.into(),
             self.prefix,
             self.defaults,
-            Janitor::new(runtime),
+            runtime,
         ))
     }
 }
@@ -273,7 +267,7 @@ fn is_hopeless(state: &NodeState) -> bool {
 
 fn votes(nodes: &[Arc<RedisNode>], states: &[NodeState]) -> Votes {
     let vote = |(node, state): (&Arc<RedisNode>, &NodeState)| NodeVote {
-        node: node.name().into(),
+        node: node.name().clone(),
         answer: match state {
             NodeState::Down(fault) => Some(Err(fault.clone())),
             NodeState::Connecting => Some(Err(Fault::Disconnected {

@@ -16,6 +16,7 @@ pub struct Votes(Vec<NodeVote>);
 
 /// What one node said.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeVote {
     /// The node's name: an address without credentials.
     pub node: Arc<str>,
@@ -232,9 +233,6 @@ pub enum AcquireError {
     /// [`Redlock::shutdown`](crate::Redlock::shutdown) was called.
     #[error("this Redlock is shut down")]
     ShutDown,
-    /// Not called within a tokio runtime.
-    #[error("not within a tokio runtime: acquiring needs its timers")]
-    NoRuntime,
 }
 
 impl AcquireError {
@@ -244,7 +242,7 @@ impl AcquireError {
             AcquireError::Held { votes, .. }
             | AcquireError::NoQuorum { votes, .. }
             | AcquireError::TooLate { votes, .. } => Some(votes),
-            AcquireError::Options(_) | AcquireError::ShutDown | AcquireError::NoRuntime => None,
+            AcquireError::Options(_) | AcquireError::ShutDown => None,
         }
     }
 }
@@ -270,6 +268,7 @@ pub enum ExtendError {
 /// A lease is lost: stop what it protected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("lease on {resource:?} lost: {reason}")]
+#[non_exhaustive]
 pub struct Lost {
     /// What was locked.
     pub resource: Arc<str>,

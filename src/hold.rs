@@ -3,14 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::claim::Claim;
 use crate::error::{ExtendError, LossReason, Lost, Votes};
 use crate::options::Terms;
 use crate::protocol::quorum::Standing;
 use crate::round::Round;
+use crate::timer::sleep_until;
 
 /// One lease, shared by its owner, its handles and its watchdog.
 pub(crate) struct Hold {
@@ -22,6 +24,7 @@ pub(crate) struct Hold {
     pub(crate) started: Instant,
     /// What stands on the nodes. Taken out when the lease is over; no extension can be sent after that (E2).
     claim: Mutex<Option<Claim>>,
+    home: Handle,
     state: watch::Sender<State>,
 }
 
@@ -49,6 +52,7 @@ impl Hold {
         votes: Votes,
         started: Instant,
         claim: Claim,
+        home: Handle,
     ) -> Self {
         let deadline = capped(&terms, started, started + terms.believable);
         Hold {
@@ -57,6 +61,7 @@ impl Hold {
             votes,
             started,
             claim: Mutex::new(Some(claim)),
+            home,
             state: watch::Sender::new(State {
                 phase: Phase::Held,
                 deadline,
@@ -113,14 +118,15 @@ impl Hold {
 
     fn send_extension(&self) -> Result<Round, ExtendError> {
         self.expire_if_due();
-        // E2: held while sending, so that the deletion of a release is always behind it in every lane.
-        let mut claim = self.claim();
-        let claim = claim
-            .as_mut()
-            .filter(|_| self.is_held())
-            .ok_or_else(|| self.how_it_ended())?;
-        let left = self.deadline().saturating_duration_since(Instant::now());
-        Ok(claim.extend(self.terms.ttl, self.terms.node_budget.min(left)))
+        // E2: the claim is locked while sending, so that the deletion of a release is always behind it in every lane.
+        let round = self.claim().as_mut().filter(|_| self.is_held()).map(|claim| {
+            let left = self.deadline().saturating_duration_since(Instant::now());
+            claim.extend(self.terms.ttl, self.terms.node_budget.min(left))
+        });
+        round.ok_or_else(|| {
+            self.expire_if_due();
+            self.how_it_ended()
+        })
     }
 
     /// An extension sent at `sent` was confirmed.
@@ -222,7 +228,7 @@ impl Hold {
                 biased;
                 _ = changes.changed() => {}
                 // E3: a timer, whatever the nodes do or do not say.
-                () = sleep_until(due) => {
+                () = sleep_until(&self.home, due) => {
                     self.expire_if_due();
                     let now = self.state.borrow();
                     // Unless it has been renewed, or has ended, at the last moment.

@@ -146,7 +146,7 @@ impl LeaseHandle {
 
     /// Waits until the lease is lost *or has no more than `lead` left*: time to wind up in, as long as it is still held.
     ///
-    /// With a watchdog, a lease that is renewed has never less than two thirds of its TTL left. A longer `lead` than
+    /// With a watchdog, a lease that is renewed has never less than about 60 % of its TTL left. A longer `lead` than
     /// that would resolve although nothing is wrong.
     ///
     /// # Cancel safety

@@ -4,6 +4,7 @@ mod builder;
 mod claim;
 mod error;
 mod hold;
+mod janitor;
 mod lease;
 pub mod node;
 mod options;
@@ -13,6 +14,7 @@ mod redlock;
 mod round;
 #[cfg(feature = "testbed")]
 pub mod testbed;
+mod timer;
 mod wait;
 mod watchdog;
 
@@ -24,7 +26,8 @@ pub use error::{
 pub use fred;
 pub use lease::{Lease, LeaseHandle};
 pub use options::{
-    Backoff, Drift, MAX_NODES, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, MAX_TTL, MIN_TTL, OptionError,
+    Backoff, Drift, MAX_CONNECT_TIMEOUT, MAX_NODES, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, MAX_TTL, MIN_TTL,
+    OptionError,
 };
 pub use redis::NodeConfig;
 #[cfg(feature = "tls")]

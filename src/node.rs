@@ -13,7 +13,7 @@ use uuid::Uuid;
 /// One independent vote: a single Redis or Valkey master, never a replica and never a member of a cluster.
 pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// How to call this node in messages: an address without credentials.
-    fn name(&self) -> &str;
+    fn name(&self) -> &Arc<str>;
 
     /// Sends `request`, and gives the answer.
     ///
@@ -50,6 +50,7 @@ pub enum NodeState {
 
 /// What to ask of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Request {
     /// The lock's key on the node, prefix included.
     pub key: Arc<str>,

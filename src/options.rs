@@ -15,6 +15,8 @@ pub const MAX_PREFIX_BYTES: usize = 256;
 pub const MIN_TTL: Duration = Duration::from_millis(10);
 /// Longest TTL: 365 days.
 pub const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// Longest time to connect in: an hour.
+pub const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// Most nodes in a set.
 pub const MAX_NODES: usize = 64;
 
@@ -62,9 +64,14 @@ pub enum OptionError {
     /// `max_hold` is zero.
     #[error("max_hold is zero: nothing could ever be held")]
     MaxHold,
-    /// The time to connect in is zero.
-    #[error("the connect timeout is zero")]
-    ConnectTimeout,
+    /// The time to connect in is out of bounds.
+    #[error(
+        "a connect timeout of {timeout:?} is out of bounds: more than zero, at most {MAX_CONNECT_TIMEOUT:?}"
+    )]
+    ConnectTimeout {
+        /// As given.
+        timeout: Duration,
+    },
     /// There are no nodes.
     #[error("no nodes: at least one is needed, and an odd number of three or more makes sense")]
     NoNodes,

@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::builder::RedlockBuilder;
-use crate::claim::{Claim, Janitor};
+use crate::claim::Claim;
 use crate::error::{AcquireError, ConnectError, RunError, Votes};
 use crate::hold::Hold;
+use crate::janitor::Janitor;
 use crate::lease::{Lease, LeaseHandle};
 use crate::node::NodeState;
 use crate::options::{self, LockOptions, Terms, Wait};
 use crate::protocol::quorum::Verdict;
 use crate::round::Nodes;
+use crate::timer::sleep_until;
 use crate::wait::Waiting;
 
 /// A set of independent Redis or Valkey masters on which locks are held.
@@ -71,15 +73,17 @@ impl Redlock {
         nodes: Nodes,
         prefix: String,
         defaults: LockOptions,
-        janitor: Janitor,
+        runtime: Handle,
     ) -> Redlock {
+        let janitor = Janitor::new(&nodes, runtime);
+        let shut_down = AtomicBool::new(false);
         Redlock {
             inner: Arc::new(Inner {
                 nodes,
                 prefix,
                 defaults,
                 janitor,
-                shut_down: AtomicBool::new(false),
+                shut_down,
             }),
         }
     }
@@ -99,7 +103,7 @@ impl Redlock {
     /// The nodes, in the order in which they were configured.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         let status = |node: &Arc<dyn crate::node::Node>| NodeStatus {
-            name: node.name().into(),
+            name: node.name().clone(),
             state: node.status(),
         };
         self.inner.nodes.iter().map(status).collect()
@@ -193,9 +197,6 @@ impl LockRequest {
     /// # Cancel safety
     /// Cancel safe at any point: whatever was set on nodes is deleted in the background.
     pub async fn acquire(self) -> Result<Lease, AcquireError> {
-        if Handle::try_current().is_err() {
-            return Err(AcquireError::NoRuntime);
-        }
         let inner = &self.redlock.inner;
         let terms = self.options.terms()?;
         let key = options::key(&inner.prefix, &self.resource)?;
@@ -205,12 +206,14 @@ impl LockRequest {
                 return Err(AcquireError::ShutDown);
             }
             let defeat = match self.attempt(&key, terms).await {
+                // Shut down meanwhile: nobody would wait for the end of this one.
+                Ok(_) if inner.shut_down.load(Ordering::Acquire) => return Err(AcquireError::ShutDown),
                 Ok(lease) => return Ok(lease),
                 Err(defeat) => defeat,
             };
             let quorum = !matches!(defeat, Defeat::NoQuorum(_));
             match waiting.next_attempt(quorum, fastrand::u32(..)) {
-                Some(moment) => sleep_until(moment).await,
+                Some(moment) => sleep_until(inner.janitor.runtime(), moment).await,
                 None => return Err(defeat.into_error(self.resource.clone(), &waiting)),
             }
         }
@@ -272,20 +275,24 @@ impl LockRequest {
         let mut claim = Claim::acquire(&inner.nodes, &inner.janitor, key.clone(), &terms);
         let round = claim.attempt();
         let verdict = round.verdict().await;
-        let (started, votes) = (round.started, round.votes());
-        let out_of_reach = round.tally().out_of_reach();
         // A lost claim is dropped on return, and so cleaned up (A6).
-        match verdict {
-            // A5: checked when everything that had to be awaited has been.
-            Verdict::Won if Instant::now() < started + terms.believable => {
-                claim.won();
-                let hold = Hold::new(self.resource.clone(), terms, votes, started, claim);
-                Ok(Lease::start(hold, inner.janitor.runtime()))
-            }
-            Verdict::Won => Err(Defeat::TooLate(votes)),
-            Verdict::Lost | Verdict::Pending if out_of_reach => Err(Defeat::NoQuorum(votes)),
-            Verdict::Lost | Verdict::Pending => Err(Defeat::Held(votes)),
+        if verdict != Verdict::Won {
+            // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
+            round.settle(|tally| tally.responsive().is_some()).await;
+            return Err(match round.tally().responsive() {
+                Some(true) => Defeat::Held(round.votes()),
+                Some(false) | None => Defeat::NoQuorum(round.votes()),
+            });
         }
+        let (started, votes) = (round.started, round.votes());
+        // A5: checked when everything that had to be awaited has been.
+        if Instant::now() >= started + terms.believable {
+            return Err(Defeat::TooLate(votes));
+        }
+        claim.won();
+        let home = inner.janitor.runtime();
+        let hold = Hold::new(self.resource.clone(), terms, votes, started, claim, home.clone());
+        Ok(Lease::start(hold, home))
     }
 }
 

@@ -1,20 +1,24 @@
 //! One request to all nodes, until the verdict (A2-A4).
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Instant, sleep_until};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use crate::error::{NodeVote, Votes, vote};
-use crate::node::{Fault, Node, Reply, Request};
+use crate::node::{Action, Fault, Node, Reply, Request};
 use crate::protocol::quorum::{Tally, Verdict};
+use crate::timer::sleep_until;
 
 /// The nodes of one set.
 pub(crate) type Nodes = Arc<[Arc<dyn Node>]>;
 
-type Answer = Result<Reply, Fault>;
+pub(crate) type Answer = Result<Reply, Fault>;
 
 /// One request on its way to all nodes.
 ///
@@ -23,32 +27,47 @@ pub(crate) struct Round {
     nodes: Nodes,
     /// A5, E1: read before the first byte is sent.
     pub(crate) started: Instant,
-    budget: Duration,
+    pub(crate) budget: Duration,
+    home: Handle,
+    action: Action,
     answers: Vec<Option<Answer>>,
     tally: Tally,
-    outstanding: FuturesUnordered<BoxFuture<'static, (usize, Answer)>>,
+    outstanding: FuturesUnordered<Outstanding>,
+}
+
+/// A node that has not answered yet.
+pub(crate) struct Outstanding {
+    pub(crate) number: usize,
+    pub(crate) call: BoxFuture<'static, Answer>,
+}
+
+impl Future for Outstanding {
+    type Output = (usize, Answer);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let number = self.number;
+        self.call.poll_unpin(cx).map(|answer| (number, answer))
+    }
 }
 
 impl Round {
     /// A2: sends to all nodes. When this returns, the request has its place in every node's lane.
-    pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration) -> Round {
+    pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, home: &Handle) -> Round {
+        let _home = home.enter();
         let started = Instant::now();
-        let outstanding = nodes
-            .iter()
-            .enumerate()
-            .map(|(number, node)| {
-                node.call(request.clone(), budget)
-                    .map(move |answer| (number, answer))
-                    .boxed()
-            })
-            .collect();
+        let ask = |(number, node): (usize, &Arc<dyn Node>)| Outstanding {
+            number,
+            call: node.call(request.clone(), budget),
+        };
         Round {
             nodes: nodes.clone(),
             started,
             budget,
+            home: home.clone(),
+            action: request.action,
             answers: vec![None; nodes.len()],
             tally: Tally::new(nodes.len()),
-            outstanding,
+            outstanding: nodes.iter().enumerate().map(ask).collect(),
         }
     }
 
@@ -62,7 +81,7 @@ impl Round {
 
     /// Waits until `settled` says that enough was heard, at the latest until every node's time is up.
     pub(crate) async fn settle(&mut self, settled: impl Fn(&Tally) -> bool) {
-        let deadline = sleep_until(self.started + self.budget);
+        let deadline = sleep_until(&self.home, self.started + self.budget);
         tokio::pin!(deadline);
         while !settled(&self.tally) {
             tokio::select! {
@@ -78,14 +97,14 @@ impl Round {
         }
     }
 
-    /// Waits for every node, each within its budget.
-    pub(crate) async fn all(&mut self) {
-        self.settle(|_| false).await;
-    }
-
     /// Waits for no more answers.
     pub(crate) fn abandon(&mut self) {
-        self.outstanding = FuturesUnordered::new();
+        self.outstanding.clear();
+    }
+
+    /// The calls that have not been answered, to be waited for elsewhere.
+    pub(crate) fn take_outstanding(&mut self) -> Vec<Outstanding> {
+        std::mem::take(&mut self.outstanding).into_iter().collect()
     }
 
     fn give_up(&mut self) {
@@ -98,6 +117,7 @@ impl Round {
 
     fn record(&mut self, number: usize, answer: Answer) {
         if self.answers[number].is_none() {
+            let answer = answer.and_then(|reply| fitting(reply, self.action));
             self.tally.record(vote(&answer));
             self.answers[number] = Some(answer);
         }
@@ -107,11 +127,9 @@ impl Round {
         &self.tally
     }
 
-    /// The numbers of the nodes of which `test` is true, given their answers so far.
-    pub(crate) fn numbers_where(&self, test: impl Fn(Option<&Answer>) -> bool) -> Vec<usize> {
-        (0..self.answers.len())
-            .filter(|number| test(self.answers[*number].as_ref()))
-            .collect()
+    /// The nodes' answers so far, in their order.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = Option<&Answer>> {
+        self.answers.iter().map(Option::as_ref)
     }
 
     /// Whether the node has answered, and not with a fault.
@@ -121,9 +139,25 @@ impl Round {
 
     pub(crate) fn votes(&self) -> Votes {
         let vote = |(node, answer): (&Arc<dyn Node>, &Option<Answer>)| NodeVote {
-            node: node.name().into(),
+            node: node.name().clone(),
             answer: answer.clone(),
         };
         Votes::new(self.nodes.iter().zip(&self.answers).map(vote).collect())
+    }
+}
+
+/// A reply that answers something else than was asked is no reply.
+fn fitting(reply: Reply, action: Action) -> Answer {
+    let fits = match action {
+        Action::Acquire { .. } => matches!(reply, Reply::Granted | Reply::Held { .. }),
+        Action::Extend { .. } => matches!(reply, Reply::Extended | Reply::Missing | Reply::Foreign),
+        Action::Release => matches!(reply, Reply::Released | Reply::Missing | Reply::Foreign),
+    };
+    if fits {
+        Ok(reply)
+    } else {
+        Err(Fault::Protocol {
+            detail: format!("{reply:?} to {action:?}").into(),
+        })
     }
 }

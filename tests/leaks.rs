@@ -57,6 +57,7 @@ async fn a_thousand_cancelled_attempts_leave_nothing_on_any_node() {
                     .lock("r")
                     .fencing(fencing)
                     .ttl(Duration::from_secs(60))
+                    .node_budget(Duration::from_millis(500))
                     .acquire()
             };
             let (one, other) = (polled(lock(), rng.usize(0..6)), polled(lock(), rng.usize(0..6)));

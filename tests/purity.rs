@@ -23,14 +23,16 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 12] = [
+const LAYERS: [&[&str]; 14] = [
     &["builder", "redlock"],
     &["lease"],
     &["watchdog"],
     &["hold"],
     &["claim"],
+    &["janitor"],
     &["wait"],
     &["round"],
+    &["timer"],
     &["error"],
     &["redis"],
     &["options"],

@@ -96,12 +96,16 @@ impl Tally {
         }
     }
 
-    /// So many nodes failed that no quorum of them can answer, whatever the others will say.
-    ///
-    /// A lost round in which this is not so has heard a "no". How many answers had come by the verdict says nothing: it
-    /// may fall after a single one.
-    pub(crate) const fn out_of_reach(&self) -> bool {
-        self.fault > self.nodes - quorum(self.nodes)
+    /// Whether a quorum of nodes answers, whatever they say: `None` while that is open. Tells a lost round's "held" from
+    /// "out of reach" (R5): the verdict may fall before either is known.
+    pub(crate) const fn responsive(&self) -> Option<bool> {
+        if self.yes + self.no >= quorum(self.nodes) {
+            Some(true)
+        } else if self.fault > self.nodes - quorum(self.nodes) {
+            Some(false)
+        } else {
+            None
+        }
     }
 
     const fn pending(&self) -> usize {
@@ -263,19 +267,21 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_round_either_heard_a_no_or_is_out_of_reach() {
+    fn responsiveness_is_final_open_only_while_undecided_and_known_in_the_end() {
         for nodes in 1..=5 {
             for world in worlds(nodes) {
                 let mut tally = Tally::new(nodes);
+                let mut known = None;
                 for vote in world.iter().flatten() {
                     tally.record(*vote);
-                    // Spelled out: even if every node that has not failed answered, it would not be a quorum.
-                    let failed = tally.fault;
-                    assert_eq!(tally.out_of_reach(), nodes - failed <= nodes / 2);
-                    if tally.verdict() == Verdict::Lost && !tally.out_of_reach() {
-                        assert!(tally.no > 0, "{world:?}");
-                    }
+                    let now = tally.responsive();
+                    assert!(known.is_none() || now == known, "changed its mind in {world:?}");
+                    known = now;
                 }
+                let answers = count(&world, Some(Vote::Yes)) + count(&world, Some(Vote::No));
+                let silent = count(&world, None);
+                let (least, most) = (answers > nodes / 2, answers + silent > nodes / 2);
+                assert_eq!(tally.responsive(), (least == most).then_some(least), "{world:?}");
             }
         }
     }

@@ -117,7 +117,7 @@ fn over_tcp(url: &Url, tls: bool) -> Result<NodeConfig, String> {
         _ => return Err("no host in it".into()),
     };
     if let Some((name, _)) = url.query_pairs().next() {
-        return Err(format!("unknown parameter {name:?}"));
+        return Err(unknown_parameter(&name));
     }
     refuse_fragment(url)?;
     let database = match url.path().trim_matches('/') {
@@ -180,7 +180,7 @@ fn over_unix(url: &Url) -> Result<NodeConfig, String> {
             "db" => config.database = Some(database(&value)?),
             "username" => config.username = Some(value.into_owned()),
             "password" => config.password = Some(value.into_owned()),
-            _ => return Err(format!("unknown parameter {name:?}")),
+            _ => return Err(unknown_parameter(&name)),
         }
     }
     named(config)
@@ -215,7 +215,22 @@ fn refuse_fragment(url: &Url) -> Result<(), String> {
 
 fn database(text: &str) -> Result<u8, String> {
     text.parse()
-        .map_err(|_| format!("{text:?} is not a database number"))
+        .map_err(|_| "the database is not a number from 0 to 255".into())
+}
+
+/// Quoted only where it is a well-known one: it may be part of a password with a '?' or '&' in it that was not encoded.
+fn unknown_parameter(name: &str) -> String {
+    const KNOWN_ELSEWHERE: [&str; 5] = [
+        "protocol",
+        "client_name",
+        "timeout",
+        "ssl_cert_reqs",
+        "sentinelServiceName",
+    ];
+    match KNOWN_ELSEWHERE.iter().find(|known| **known == name) {
+        Some(name) => format!("unknown parameter {name:?}"),
+        None => "unknown parameter; write %3F for a '?' and %26 for a '&' in a password".into(),
+    }
 }
 
 fn decoded(text: &str) -> Result<String, String> {
@@ -225,18 +240,27 @@ fn decoded(text: &str) -> Result<String, String> {
     Ok(bytes.into_owned())
 }
 
-/// What may be shown of a URL: credentials go, also from one that cannot be parsed.
+/// What may be shown of a URL: scheme, host and port, or a socket's path. Anything that could be part of a password goes,
+/// also of a URL that cannot be parsed.
 fn redacted(text: &str) -> Arc<str> {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), text),
     };
+    let path_is_shown = scheme.contains("unix");
     let head = rest.split(['?', '#']).next().unwrap_or_default();
+    let host = |text: &str| -> String {
+        if path_is_shown {
+            text.into()
+        } else {
+            text.split('/').next().unwrap_or_default().into()
+        }
+    };
     match head.rsplit_once('@') {
-        Some((_, after)) => format!("{scheme}***@{after}").into(),
-        // Somebody forgot the host ("redis://:secret"), or did not encode a '?' or '#' in a password.
+        Some((_, after)) => format!("{scheme}***@{}", host(after)).into(),
+        // Somebody forgot the host ("redis://:secret"), or did not encode a '/', '?' or '#' in a password.
         None if head.starts_with(':') || rest.contains('@') => format!("{scheme}***").into(),
-        None => format!("{scheme}{head}").into(),
+        None => format!("{scheme}{}", host(head)).into(),
     }
 }
 
@@ -316,18 +340,23 @@ mod tests {
             ("redis://", "no host"),
             ("redis:///3", "no host"),
             ("redis://h:99999", "invalid port number"),
-            ("redis://h/x", "\"x\" is not a database number"),
-            ("redis://h/300", "\"300\" is not a database number"),
+            ("redis://h/x", "not a number from 0 to 255"),
+            ("redis://h/300", "not a number from 0 to 255"),
             ("redis://h?protocol=resp3", "unknown parameter \"protocol\""),
             ("redis://user@h", "a user name without a password"),
             ("redis://:SECRET#x@h", ""),
             ("redis://:SECRET", ""),
             ("redis://u:SECRET?@h", ""),
-            ("unix:///r.sock?x=1&password=@SECRET", "unknown parameter \"x\""),
+            ("redis://user:123/SECRET@db1:6379", "not a number"),
+            ("redis://user:1?SECRET@h", "unknown parameter"),
+            ("redis://tok?SECRET@h", "unknown parameter"),
+            ("redis://u:12/SECRET", "not a number"),
+            ("unix:///r.sock?password=abc&SECRET", "unknown parameter"),
+            ("unix:///r.sock?x=1&password=@SECRET", "unknown parameter"),
             ("redis://u:SECRET@h:port", "invalid port number"),
             ("redis+unix://host/path", "absolute"),
             ("unix:///", "no path"),
-            ("unix:///r.sock?password=SECRET&x=1", "unknown parameter \"x\""),
+            ("unix:///r.sock?password=SECRET&x=1", "unknown parameter"),
         ] {
             let error = NodeConfig::from_url(url).expect_err(url).to_string();
             assert!(error.contains(reason), "{url}: {error}");

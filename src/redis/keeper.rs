@@ -26,7 +26,7 @@ pub(super) async fn keep(endpoint: Endpoint, lane: Arc<Lane>) {
                 let fault = tokio::select! {
                     fault = task.ended() => fault,
                     // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
-                    fault = link.hung() => fault,
+                    fault = link.failed() => fault,
                 };
                 // One that is lost as soon as it is made counts as a failure like any other.
                 if since.elapsed() > SLOWEST {

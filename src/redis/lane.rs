@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, join_all};
+use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
@@ -165,7 +165,10 @@ impl Lane {
                     break;
                 }
                 Some(job) => jobs.push(job),
-                None => break,
+                None => {
+                    state.prune_at = LONG_QUEUE;
+                    break;
+                }
             }
         }
         if jobs.is_empty() {
@@ -181,14 +184,16 @@ impl Lane {
     fn start(self: &Arc<Self>, link: Arc<Link>, jobs: Vec<Job>) -> Option<Call> {
         self.in_flight.fetch_add(1, Relaxed);
         let flight = Flight(Arc::clone(self));
-        let mut call = async move {
+        // Without tokio's budget for a task: if that is used up, a first poll would send nothing, and a deletion could
+        // overtake this.
+        let mut call = tokio::task::unconstrained(async move {
             let _flight = flight;
             if jobs.first().is_some_and(Job::is_plain) {
                 run_plain(&link, jobs).await;
             } else {
-                run_scripted(&link, jobs).await;
+                run_scripted(&link, jobs, false).await;
             }
-        }
+        })
         .boxed();
         // The caller's runtime may be another one, and end before the call does: its timers must be of ours.
         let _ours = self.runtime.enter();
@@ -278,10 +283,10 @@ fn answered(answer: Result<Result<Reply, Fault>, oneshot::error::RecvError>) -> 
     })
 }
 
-async fn run_scripted(link: &Link, mut jobs: Vec<Job>) {
+async fn run_scripted(link: &Link, mut jobs: Vec<Job>, only_ask: bool) {
     let mut by_text = false;
     loop {
-        let items: Vec<Item<'_>> = jobs.iter().map(item).collect();
+        let items: Vec<Item<'_>> = jobs.iter().map(|job| item(job, only_ask)).collect();
         let replies = link.eval(&items, by_text, patience(&jobs)).await;
         match replies {
             // Not executed, so it may be sent once more (A8); but only for those who still wait. Who has given up may
@@ -292,6 +297,14 @@ async fn run_scripted(link: &Link, mut jobs: Vec<Job>) {
                 if jobs.is_empty() {
                     return;
                 }
+            }
+            // One key outside of what the user may touch has the server refuse all. Each finds what it has done
+            // already, and so may be asked for again (A7).
+            Err(Fault::NoPermission { .. } | Fault::Server { .. }) if jobs.len() > 1 => {
+                for job in jobs.into_iter().filter(|job| !job.is_abandoned()) {
+                    Box::pin(run_scripted(link, vec![job], only_ask)).await;
+                }
+                return;
             }
             Err(fault) => return jobs.into_iter().for_each(|job| job.answer(Err(fault.clone()))),
             Ok(replies) => {
@@ -304,34 +317,30 @@ async fn run_scripted(link: &Link, mut jobs: Vec<Job>) {
     }
 }
 
-async fn run_plain(link: &Link, jobs: Vec<Job>) {
-    let patience = patience(&jobs);
-    let sets = join_all(jobs.iter().map(|job| {
-        let ttl = match job.request.action {
-            Action::Acquire { ttl, .. } | Action::Extend { ttl } => ttl,
-            Action::Release => Duration::ZERO,
-        };
-        link.set(&job.request, ttl, patience)
-    }))
-    .await;
-    let mut not_set = Vec::new();
-    for (job, set) in jobs.into_iter().zip(sets) {
-        match set {
-            Ok(true) => job.answer(Ok(Reply::Granted)),
-            // By whom it is held, and whether by a lock at all, only a question tells (A7, R5).
-            Ok(false) => not_set.push(job),
-            Err(fault) => job.answer(Err(fault)),
-        }
-    }
-    if !not_set.is_empty() {
-        run_scripted(link, not_set).await;
+async fn run_plain(link: &Link, mut jobs: Vec<Job>) {
+    let alone = if jobs.len() == 1 { jobs.pop() } else { None };
+    let Some(job) = alone else {
+        // What came together goes out together (T2), and only a script can do that.
+        jobs.iter_mut().for_each(|job| job.latest = i64::MAX);
+        return run_scripted(link, jobs, false).await;
+    };
+    let ttl = match job.request.action {
+        Action::Acquire { ttl, .. } | Action::Extend { ttl } => ttl,
+        Action::Release => Duration::ZERO,
+    };
+    match link.set(&job.request, ttl, job.patience).await {
+        Ok(true) => job.answer(Ok(Reply::Granted)),
+        // By whom it is held, and whether by a lock at all, only a question tells (A7, R5).
+        Ok(false) => run_scripted(link, vec![job], true).await,
+        Err(fault) => job.answer(Err(fault)),
     }
 }
 
-fn item(job: &Job) -> Item<'_> {
+fn item(job: &Job, only_ask: bool) -> Item<'_> {
     Item {
         request: &job.request,
         latest: job.latest,
+        only_ask,
     }
 }
 

@@ -4,16 +4,16 @@
 //! was not probed (A3, A8, R1). So each connection is a client of its own without a reconnect policy; `keeper.rs` makes
 //! the next one.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fred::clients::{Client, WithOptions};
+use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
 use fred::interfaces::ClientLike;
 use fred::socket2::TcpKeepalive;
 use fred::types::config::{Config, ConnectionConfig, Options, PerformanceConfig, TcpConfig};
 use fred::types::{ConnectHandle, CustomCommand, Value};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,8 +22,10 @@ use super::{fault, script};
 use crate::node::{Fault, Reply, Request};
 use crate::protocol::node_clock::NodeClock;
 
-/// A connection without an answer for this long is given up, unless budgets are long (T4).
+/// A connection is not suspected before it has left a call unanswered for this long, however short the budgets (T4).
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
+/// However long the budgets are: one caller with hours of TTL must not hide a hung connection from all others.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Finds out about peers that are gone while nothing is sent.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -36,8 +38,10 @@ pub(super) struct Link {
     epoch: Instant,
     clock: Mutex<NodeClock>,
     warnings: Vec<String>,
-    /// No answer for too long (T4).
-    hung: CancellationToken,
+    /// A call was not answered in time (T4).
+    suspect: Notify,
+    /// The server is not what it was.
+    changed: CancellationToken,
     /// Over: whatever is still in flight will not be answered.
     closed: CancellationToken,
 }
@@ -142,7 +146,8 @@ impl Link {
             epoch,
             clock: Mutex::new(clock),
             warnings: facts.warnings(),
-            hung: CancellationToken::new(),
+            suspect: Notify::new(),
+            changed: CancellationToken::new(),
             closed: CancellationToken::new(),
         };
         tracing::debug!(
@@ -179,13 +184,18 @@ impl Link {
             Some(digest) if !by_text => ("EVALSHA", digest.clone()),
             _ => ("EVAL", Value::from_static_str(script::LOCK)),
         };
-        let client = self.patient(patience);
-        let args = script::arguments(script, items);
         let sent = micros_since(self.epoch);
-        let answer = self.settled(client.custom(command(name), args)).await?;
+        let answer = self
+            .send(name, script::arguments(script, items), patience)
+            .await?;
         let answer = script::read(answer, items)?;
-        self.clock()
-            .observe(sent, micros_since(self.epoch), answer.node_time);
+        if let Some(node_time) = answer.node_time {
+            self.clock().observe(sent, micros_since(self.epoch), node_time);
+        }
+        answer
+            .replies
+            .iter()
+            .for_each(|reply| self.look_at(reply.as_ref().err()));
         Ok(answer.replies)
     }
 
@@ -203,11 +213,7 @@ impl Link {
             Value::from_static_str("PX"),
             Value::Integer(script::millis(ttl)),
         ];
-        let client = self.patient(patience);
-        let answer = self
-            .settled(client.custom::<Value, Value>(command("SET"), args))
-            .await?;
-        match answer.map_err(|error| fault::from_error(&error))? {
+        match self.send("SET", args, patience).await? {
             Value::Null => Ok(false),
             Value::String(ok) if &*ok == "OK" => Ok(true),
             other => Err(Fault::Protocol {
@@ -216,42 +222,57 @@ impl Link {
         }
     }
 
-    /// Options reach `custom` only through a client that carries them; the library's own script calls ignore them.
-    fn patient(&self, patience: Duration) -> WithOptions<Client> {
-        self.client.with_options(&Options {
+    /// Sends one command and waits for its answer, or for the end of the connection: what is queued then, the library
+    /// leaves unanswered.
+    async fn send(&self, name: &'static str, args: Vec<Value>, patience: Duration) -> Result<Value, Fault> {
+        // Options reach `custom` only through a client that carries them; the library's own script calls ignore them.
+        let client = self.client.with_options(&Options {
             max_attempts: Some(1),
-            timeout: Some(patience.max(SHORTEST_PATIENCE)),
+            timeout: Some(patience.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)),
             fail_fast: true,
             ..Options::default()
-        })
-    }
-
-    /// Waits for an answer, or the end of the connection: the library leaves what is queued then unanswered.
-    async fn settled(
-        &self,
-        call: impl Future<Output = Result<Value, Error>>,
-    ) -> Result<Result<Value, Error>, Fault> {
+        });
         let answer = tokio::select! {
             biased;
-            answer = call => answer,
+            answer = client.custom::<Value, Value>(command(name), args) => answer,
             () = self.closed.cancelled() => {
                 return Err(Fault::ConnectionLost { reason: "closed before the answer".into() });
             }
         };
-        if answer
-            .as_ref()
-            .is_err_and(|error| *error.kind() == ErrorKind::Timeout)
-        {
-            // T4: replies come in order, so nothing sent after this has been answered either.
-            self.hung.cancel();
-        }
-        Ok(answer)
+        answer.map_err(|error| {
+            if *error.kind() == ErrorKind::Timeout {
+                self.suspect.notify_one();
+            }
+            let fault = fault::from_error(&error);
+            self.look_at(Some(&fault));
+            fault
+        })
     }
 
-    /// Waits until the server has left a call unanswered for longer than its patience (T4).
-    pub(super) async fn hung(&self) -> Fault {
-        self.hung.cancelled().await;
-        disconnected("no answer for several budgets in a row".into())
+    /// R1: what only a server says that has changed its role or its rights calls for a new probe.
+    fn look_at(&self, fault: Option<&Fault>) {
+        if matches!(
+            fault,
+            Some(Fault::ReadOnly | Fault::ClusterDown | Fault::Unfit(_) | Fault::Auth { .. })
+        ) {
+            self.changed.cancel();
+        }
+    }
+
+    /// Waits until this connection should be given up: the server hangs (T4), or is no longer what was probed (R1).
+    pub(super) async fn failed(&self) -> Fault {
+        loop {
+            tokio::select! {
+                () = self.changed.cancelled() => return disconnected("to be probed again".into()),
+                () = self.suspect.notified() => {}
+            }
+            // A call was not answered in time. Replies come in order, so if this is answered, the server was late, or we
+            // were late to look.
+            let ping = self.client.custom::<Value, Value>(command("PING"), Vec::new());
+            if !matches!(tokio::time::timeout(SHORTEST_PATIENCE, ping).await, Ok(Ok(_))) {
+                return disconnected("no answer for several budgets in a row".into());
+            }
+        }
     }
 
     /// Whatever is still in flight ends as lost.

@@ -1,63 +1,73 @@
--- All requests of one call, in order: KEYS[i] with ARGV[4i-3 .. 4i] = operation, owner token, TTL in ms, last moment.
+-- All requests of one call, in order: KEYS[i] with ARGV[i], which is one string (a server takes longer over three):
+-- the operation in one character, the owner token in 36, the last moment to act (us) in 19, and the TTL (ms) in the rest.
 --
--- The answer is the node's time (seconds, microseconds; as strings, since a Lua number would lose digits when printed),
--- then one entry a request: a number as below, {remaining ms} where the key is held by another, or an error's text.
+--   a  acquire   set the key if it is free
+--   h  held      only ask who holds it
+--   e  extend    let it live for the TTL from now, if it holds the token
+--   r  release   delete it, if it holds the token
+--
+-- The answer has an entry a request: a number as below, {remaining ms} where another token is there, or an error's text.
+-- Behind them, where it was looked at, the node's time: seconds and microseconds, as strings, since a Lua number would
+-- lose digits when printed. Errors are caught one by one, so that no request spoils the others.
 
 local DONE, TOO_LATE, MISSING, FOREIGN = 1, 2, 3, 4
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-
--- Who holds the key: a token, false if it is free, or a table with an error (the key may hold anything).
-local function holder_of(key)
-  return redis.pcall('GET', key)
+local time, now
+local answer = {}
+for i = 1, #KEYS do
+  local key, item = KEYS[i], ARGV[i]
+  local operation, token = item:sub(1, 1), item:sub(2, 37)
+  local reply
+  if not time and (operation == 'a' or operation == 'e') then
+    time = redis.call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+  if operation == 'a' then
+    if now > tonumber(item:sub(38, 56)) then
+      -- A9: what was under way for too long refuses itself.
+      reply = TOO_LATE
+    else
+      local set = redis.pcall('SET', key, token, 'NX', 'PX', item:sub(57))
+      reply = set and (set.err or DONE)
+    end
+  end
+  if not reply then
+    local holder = redis.pcall('GET', key)
+    if not holder then
+      reply = MISSING
+    elseif type(holder) == 'table' then
+      reply = holder.err
+    elseif holder ~= token then
+      reply = FOREIGN
+      if operation == 'a' or operation == 'h' then
+        local left = redis.pcall('PTTL', key)
+        reply = type(left) == 'table' and left.err or { left }
+      end
+    else
+      -- A7: for an acquire, the own token is as good as having set it.
+      reply = DONE
+      local result
+      if operation == 'r' then
+        result = redis.pcall('DEL', key)
+      elseif operation == 'e' then
+        -- E1: never shortens. Written even where nothing changes: a replica shall refuse, not agree.
+        local left = redis.pcall('PTTL', key)
+        local ttl = item:sub(57)
+        if type(left) == 'table' then
+          result = left
+        elseif left > tonumber(ttl) then
+          result = redis.pcall('PEXPIRE', key, left)
+        else
+          result = redis.pcall('PEXPIRE', key, ttl)
+        end
+      end
+      if type(result) == 'table' then reply = result.err end
+    end
+  end
+  answer[i] = reply
 end
-
--- A7: the own token there counts as granted, whoever's earlier try put it there.
-local function held(key, token)
-  local holder = holder_of(key)
-  if type(holder) == 'table' then return holder.err end
-  if holder == token then return DONE end
-  return { redis.call('PTTL', key) }
-end
-
-local function acquire(key, token, ttl, latest)
-  -- A9: a request that was under way for too long refuses itself.
-  if now > tonumber(latest) then return TOO_LATE end
-  local set = redis.pcall('SET', key, token, 'NX', 'PX', ttl)
-  if not set then return held(key, token) end
-  return set.err or DONE
-end
-
--- Runs `act` if the key holds the token.
-local function if_mine(key, token, act)
-  local holder = holder_of(key)
-  if not holder then return MISSING end
-  if type(holder) == 'table' then return holder.err end
-  if holder ~= token then return FOREIGN end
-  local result = act()
-  return type(result) == 'table' and result.err or DONE
-end
-
-local operations = {
-  a = acquire,
-  h = held,
-  -- E1: an extension never shortens.
-  e = function(key, token, ttl)
-    return if_mine(key, token, function()
-      if redis.call('PTTL', key) >= tonumber(ttl) then return DONE end
-      return redis.pcall('PEXPIRE', key, ttl)
-    end)
-  end,
-  -- L1: compare and delete.
-  r = function(key, token)
-    return if_mine(key, token, function() return redis.pcall('DEL', key) end)
-  end,
-}
-
-local answer = { time[1], time[2] }
-for i, key in ipairs(KEYS) do
-  local at = 4 * i
-  answer[i + 2] = operations[ARGV[at - 3]](key, ARGV[at - 2], ARGV[at - 1], ARGV[at])
+if time then
+  answer[#KEYS + 1] = time[1]
+  answer[#KEYS + 2] = time[2]
 end
 return answer

@@ -63,7 +63,9 @@ impl RedisNode {
             };
             let kept = keeper::keep(endpoint, lane.clone());
             let driven = lane.clone().drive();
-            runtime.spawn(stop.clone().run_until_cancelled_owned(async {
+            let ended = Ended(lane.clone());
+            runtime.spawn(stop.clone().run_until_cancelled_owned(async move {
+                let _ended = ended;
                 tokio::join!(kept, driven);
             }));
             Arc::new(RedisNode {
@@ -81,8 +83,19 @@ impl RedisNode {
     }
 }
 
+/// Nobody keeps the lane connected any more: the node was dropped, or its runtime has ended.
+struct Ended(Arc<Lane>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.down(&Fault::Disconnected {
+            reason: "the runtime that it was connected on has ended".into(),
+        });
+    }
+}
+
 impl Node for RedisNode {
-    fn name(&self) -> &str {
+    fn name(&self) -> &Arc<str> {
         &self.name
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fred::error::Error;
 use fred::types::Value;
 
 use super::fault;
@@ -22,64 +21,73 @@ pub(super) struct Item<'a> {
     pub(super) request: &'a Request,
     /// A9: the last moment at which an acquire may act, in microseconds of the node's clock.
     pub(super) latest: i64,
+    /// The plain SET went ahead; what is left is to ask who holds the key.
+    pub(super) only_ask: bool,
 }
 
-/// Arguments of `EVALSHA` or `EVAL` after the digest or text.
+/// Arguments of `EVALSHA` or `EVAL`: digest or text, the number of keys, the keys, and a packed string for each.
 pub(super) fn arguments(script: Value, items: &[Item<'_>]) -> Vec<Value> {
-    let mut args = Vec::with_capacity(2 + 5 * items.len());
+    let mut args = Vec::with_capacity(2 + 2 * items.len());
     args.push(script);
     args.push(Value::Integer(items.len() as i64));
     args.extend(items.iter().map(|item| Value::from(&*item.request.key)));
-    for item in items {
-        let (operation, ttl) = match item.request.action {
-            Action::Acquire { ttl, scripted: true } => ("a", ttl),
-            // The plain SET went ahead; what is left is to ask who holds the key.
-            Action::Acquire { ttl, scripted: false } => ("h", ttl),
-            Action::Extend { ttl } => ("e", ttl),
-            Action::Release => ("r", Duration::ZERO),
-        };
-        args.push(Value::from_static_str(operation));
-        args.push(Value::from(item.request.owner.value()));
-        args.push(Value::Integer(millis(ttl)));
-        args.push(Value::Integer(item.latest));
-    }
+    args.extend(items.iter().map(|item| Value::from(packed(item))));
     args
+}
+
+fn packed(item: &Item<'_>) -> String {
+    let (operation, ttl) = match item.request.action {
+        Action::Acquire { ttl, .. } if item.only_ask => ('h', ttl),
+        Action::Acquire { ttl, .. } => ('a', ttl),
+        Action::Extend { ttl } => ('e', ttl),
+        Action::Release => ('r', Duration::ZERO),
+    };
+    // Never negative: a node's clock counts from 1970.
+    format!(
+        "{operation}{}{:019}{}",
+        item.request.owner.value(),
+        item.latest.max(0),
+        millis(ttl)
+    )
 }
 
 pub(super) fn millis(ttl: Duration) -> i64 {
     i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The script's answer: the node's time in microseconds, and a reply for each request.
+/// The script's answer: a reply for each request, and the node's time in microseconds where it was looked at.
 #[derive(Debug)]
 pub(super) struct Answer {
-    pub(super) node_time: i64,
     pub(super) replies: Vec<Result<Reply, Fault>>,
+    pub(super) node_time: Option<i64>,
 }
 
 /// Reads the script's answer to `items`; an answer that makes no sense is a fault of the node.
-pub(super) fn read(answer: Result<Value, Error>, items: &[Item<'_>]) -> Result<Answer, Fault> {
-    let answer = answer.map_err(|error| fault::from_error(&error))?;
-    let Value::Array(entries) = answer else {
+pub(super) fn read(answer: Value, items: &[Item<'_>]) -> Result<Answer, Fault> {
+    let Value::Array(mut entries) = answer else {
         return Err(nonsense(format!("{:?} instead of a list", answer.kind())));
     };
-    if entries.len() != items.len() + 2 {
-        return Err(nonsense(format!(
-            "{} entries for {} requests",
-            entries.len(),
-            items.len()
-        )));
-    }
-    let mut entries = entries.into_iter();
-    let node_time = match (entries.next(), entries.next()) {
-        (Some(seconds), Some(micros)) => time_of(&seconds, &micros)?,
-        _ => return Err(nonsense("no time".into())),
+    let node_time = match entries.len().checked_sub(items.len()) {
+        Some(0) => None,
+        Some(2) => {
+            let micros = entries.pop().unwrap_or(Value::Null);
+            let seconds = entries.pop().unwrap_or(Value::Null);
+            Some(time_of(&seconds, &micros)?)
+        }
+        _ => {
+            return Err(nonsense(format!(
+                "{} entries for {} requests",
+                entries.len(),
+                items.len()
+            )));
+        }
     };
     let replies = entries
+        .into_iter()
         .zip(items)
         .map(|(entry, item)| reply_of(entry, item.request))
         .collect();
-    Ok(Answer { node_time, replies })
+    Ok(Answer { replies, node_time })
 }
 
 /// `TIME`'s two strings as microseconds.
@@ -97,6 +105,10 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
         (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
         (Value::Integer(DONE), Action::Release) => Ok(Reply::Released),
         (Value::Integer(TOO_LATE), Action::Acquire { .. }) => Err(Fault::TooLate),
+        // It was held when the plain SET came, and no longer is.
+        (Value::Integer(MISSING), Action::Acquire { .. }) => Ok(Reply::Held {
+            remaining: Some(Duration::ZERO),
+        }),
         (Value::Integer(MISSING), Action::Extend { .. } | Action::Release) => Ok(Reply::Missing),
         (Value::Integer(FOREIGN), Action::Extend { .. } | Action::Release) => Ok(Reply::Foreign),
         (Value::Array(held), Action::Acquire { .. }) => match held.as_slice() {
@@ -107,7 +119,7 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             }),
             _ => Err(nonsense("held, but not for how long".into())),
         },
-        (Value::String(error), _) => Err(fault::from_message(&error, request)),
+        (Value::String(error), _) => Err(fault::from_message(&error)),
         (other, action) => Err(nonsense(format!("{:?} for {action:?}", other.kind()))),
     }
 }

@@ -62,7 +62,7 @@ type Script = Box<dyn FnMut(Action) -> Plan + Send>;
 
 /// A node with a script: no state but a record of what it was asked.
 pub(crate) struct Puppet {
-    name: String,
+    name: Arc<str>,
     script: Mutex<Script>,
     calls: Mutex<Vec<Call>>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Puppet {
 impl Puppet {
     pub(crate) fn new(number: usize, script: impl FnMut(Action) -> Plan + Send + 'static) -> Arc<Puppet> {
         Arc::new(Puppet {
-            name: format!("node{number}"),
+            name: format!("node{number}").into(),
             script: Mutex::new(Box::new(script)),
             calls: Mutex::default(),
         })
@@ -88,7 +88,7 @@ impl fmt::Debug for Puppet {
 }
 
 impl Node for Puppet {
-    fn name(&self) -> &str {
+    fn name(&self) -> &Arc<str> {
         &self.name
     }
 
@@ -133,7 +133,7 @@ pub(crate) fn redlock<N: Node>(nodes: &[Arc<N>], builder: RedlockBuilder) -> Red
 
 /// What a real node does, with expiry on the paused clock: requests travel, in order, are executed, and answers travel back.
 pub(crate) struct Server {
-    name: String,
+    name: Arc<str>,
     state: Arc<Mutex<State>>,
     /// One way.
     latency: Mutex<Box<dyn FnMut() -> Duration + Send>>,
@@ -151,7 +151,7 @@ struct State {
 impl Server {
     pub(crate) fn new(number: usize, latency: impl FnMut() -> Duration + Send + 'static) -> Arc<Server> {
         Arc::new(Server {
-            name: format!("server{number}"),
+            name: format!("server{number}").into(),
             state: Arc::default(),
             latency: Mutex::new(Box::new(latency)),
         })
@@ -220,7 +220,7 @@ impl fmt::Debug for Server {
 }
 
 impl Node for Server {
-    fn name(&self) -> &str {
+    fn name(&self) -> &Arc<str> {
         &self.name
     }
 

@@ -1,0 +1,193 @@
+//! Removes what attempts and leases leave on nodes (A6): one task per node, which asks until the node confirms.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::node::{Fault, Node, Reply, Request};
+use crate::protocol::backoff::Backoff;
+use crate::round::{Answer, Nodes};
+
+/// For a node to answer. Nobody waits for it, so it may be generous.
+const BUDGET: Duration = Duration::from_secs(1);
+/// Between tries of a node that fails. Only one leftover is tried then, for all.
+const FASTEST: Duration = Duration::from_millis(20);
+const SLOWEST: Duration = Duration::from_secs(1);
+/// Most leftovers asked about at a time, where the node answers.
+const MOST_ASKED: usize = 128;
+/// Most leftovers kept for a node that is away: some 20 MB. Beyond that, the oldest are left to their TTL.
+const MOST_KEPT: usize = 100_000;
+
+/// Takes in what is to be removed, and knows when all of it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Janitor {
+    runtime: Handle,
+    pending: TaskTracker,
+    inboxes: Arc<[mpsc::UnboundedSender<Item>]>,
+}
+
+/// A key that may hold our token on one node.
+pub(crate) struct Leftover {
+    /// The release.
+    pub(crate) request: Request,
+    /// A release that is under way already.
+    pub(crate) asked: Option<BoxFuture<'static, Answer>>,
+    /// From when on it has expired by itself.
+    pub(crate) until: Instant,
+    /// "There is no such key" is the last word only from then on: before, the acquire may still arrive (A9).
+    pub(crate) final_from: Instant,
+}
+
+struct Item {
+    leftover: Leftover,
+    _pending: TaskTrackerToken,
+}
+
+impl Janitor {
+    pub(crate) fn new(nodes: &Nodes, runtime: Handle) -> Self {
+        let sweep = |node: &Arc<dyn Node>| {
+            let (inbox, items) = mpsc::unbounded_channel();
+            runtime.spawn(Sweeper::new(node.clone()).work(items));
+            inbox
+        };
+        let inboxes = nodes.iter().map(sweep).collect();
+        Janitor {
+            runtime,
+            pending: TaskTracker::new(),
+            inboxes,
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Neither blocks nor needs a runtime. Once the runtime has ended, it does nothing: there is no connection left.
+    pub(crate) fn remove(&self, node: usize, leftover: Leftover) {
+        let _ = self.inboxes[node].send(Item {
+            leftover,
+            _pending: self.pending.token(),
+        });
+    }
+
+    /// Waits until everything is removed: confirmed by its node, or expired.
+    pub(crate) async fn finished(&self) {
+        self.pending.close();
+        self.pending.wait().await;
+    }
+}
+
+/// Removes leftovers from one node.
+struct Sweeper {
+    node: Arc<dyn Node>,
+    backoff: Backoff,
+    waiting: VecDeque<Item>,
+    /// While the node fails: how often it has, and when it is tried again.
+    failing: Option<(u32, Instant)>,
+}
+
+impl Sweeper {
+    fn new(node: Arc<dyn Node>) -> Self {
+        Sweeper {
+            node,
+            backoff: Backoff::new(FASTEST, SLOWEST),
+            waiting: VecDeque::new(),
+            failing: None,
+        }
+    }
+
+    /// Ends when nobody can leave anything any more, and all is removed.
+    async fn work(mut self, mut inbox: mpsc::UnboundedReceiver<Item>) {
+        let mut asked = FuturesUnordered::new();
+        // Answered "missing", but too early to be the last word.
+        let mut early: VecDeque<Item> = VecDeque::new();
+        let mut open = true;
+        while open || !(asked.is_empty() && early.is_empty() && self.waiting.is_empty()) {
+            let now = Instant::now();
+            while early.front().is_some_and(|item| item.leftover.final_from <= now) {
+                self.waiting.extend(early.pop_front());
+            }
+            while asked.len() < self.room(now) {
+                let Some(item) = self.waiting.pop_front() else {
+                    break;
+                };
+                if item.leftover.until > now {
+                    asked.push(ask(self.node.clone(), item));
+                }
+            }
+            let next_try = self
+                .failing
+                .filter(|_| !self.waiting.is_empty())
+                .map(|(_, at)| at);
+            let next_early = early.front().map(|item| item.leftover.final_from);
+            let wake = next_try.into_iter().chain(next_early).min();
+            tokio::select! {
+                biased;
+                Some((item, answer)) = asked.next() => match answer {
+                    Ok(reply) => {
+                        self.failing = None;
+                        if reply == Reply::Missing && Instant::now() < item.leftover.final_from {
+                            early.push_back(item);
+                        }
+                    }
+                    Err(fault) => self.failed(item, &fault),
+                },
+                item = inbox.recv(), if open => match item {
+                    Some(item) if item.leftover.asked.is_some() => asked.push(ask(self.node.clone(), item)),
+                    Some(item) => self.waiting.push_back(item),
+                    None => open = false,
+                },
+                () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+            }
+        }
+    }
+
+    /// How many may be asked about at a time.
+    fn room(&self, now: Instant) -> usize {
+        match self.failing {
+            None => MOST_ASKED,
+            Some((_, next_try)) if next_try <= now => 1,
+            Some(_) => 0,
+        }
+    }
+
+    fn failed(&mut self, item: Item, fault: &Fault) {
+        let now = Instant::now();
+        match self.failing {
+            // One of those that were asked before it was known to fail.
+            Some((_, next_try)) if now < next_try => {}
+            _ => {
+                let failures = self.failing.map_or(0, |(failures, _)| failures).saturating_add(1);
+                let delay = self.backoff.delay(failures, fastrand::u32(..));
+                tracing::debug!(node = &**self.node.name(), waiting = self.waiting.len() + 1, %fault, "clean-up has to wait");
+                self.failing = Some((failures, now + delay));
+                self.waiting.retain(|item| item.leftover.until > now);
+            }
+        }
+        if item.leftover.until > now {
+            self.waiting.push_back(item);
+            if self.waiting.len() > MOST_KEPT {
+                self.waiting.pop_front();
+            }
+        }
+    }
+}
+
+async fn ask(node: Arc<dyn Node>, mut item: Item) -> (Item, Answer) {
+    let release = match item.leftover.asked.take() {
+        Some(release) => release,
+        None => node.call(item.leftover.request.clone(), BUDGET),
+    };
+    let answer = timeout(BUDGET, release)
+        .await
+        .unwrap_or(Err(Fault::Timeout { after: BUDGET }));
+    (item, answer)
+}
