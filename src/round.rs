@@ -95,6 +95,11 @@ impl Round {
                 () = &mut deadline => return self.give_up(),
             }
         }
+        // What has come by now is heard as well, though it decides nothing: it tells an outage from a holder, and where
+        // there is nothing to clean up.
+        while let Some(Some((number, answer))) = self.outstanding.next().now_or_never() {
+            self.record(number, answer);
+        }
     }
 
     /// Waits for no more answers.

@@ -18,7 +18,6 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
 }
 
 async fn any_text_up_to_the_limit_is_a_name(world: &World) {
-    let redlock = world.redlock().await;
     for what in [
         "料金/ä 🔒",
         "with spaces ",
@@ -28,6 +27,7 @@ async fn any_text_up_to_the_limit_is_a_name(world: &World) {
         "\"'\\%",
     ] {
         let resource = world.resource(what);
+        let redlock = world.redlock().await;
         let lease = redlock.lock(resource.as_str()).acquire().await.unwrap();
         world.spread(&resource).await;
         assert_eq!(lease.resource(), resource);
@@ -36,6 +36,7 @@ async fn any_text_up_to_the_limit_is_a_name(world: &World) {
     }
     let mut longest = world.resource("");
     longest.push_str(&"x".repeat(MAX_RESOURCE_BYTES - longest.len()));
+    let redlock = world.redlock().await;
     let lease = redlock.lock(longest.as_str()).acquire().await.unwrap();
     world.spread(&longest).await;
     assert_eq!(lease.release().await, ReleaseOutcome::Released);

@@ -56,25 +56,22 @@ async fn released_after_its_key_was_deleted_it_was_already_gone(world: &World) {
 
 async fn taken_over_it_was_already_gone_and_the_strangers_key_stays(world: &World) {
     let (resource, other) = (world.resource("job"), world.resource("job"));
-    let redlock = world.redlock().await;
-    let lock = |resource: &str| {
-        redlock
-            .lock(resource)
-            .ttl(world.ttl())
-            .node_budget(world.ttl() / 2)
-            .watchdog(false)
-            .acquire()
-    };
-    let (released, dropped) = (lock(&resource).await.unwrap(), lock(&other).await.unwrap());
-    for name in [&resource, &other] {
+    let (first, second) = (world.redlock().await, world.redlock().await);
+    let mut leases = Vec::new();
+    for (redlock, name) in [(&first, &resource), (&second, &other)] {
+        let request = redlock.lock(name.as_str()).ttl(world.ttl() * 3);
+        let lease = request.watchdog(false).acquire().await.unwrap();
         world.spread(name).await;
         world
             .tell::<String>("SET", name, &["stranger", "PX", "60000"])
             .await;
+        leases.push(lease);
     }
-    drop(dropped);
+    drop(leases.pop());
+    let released = leases.pop().unwrap();
     assert_eq!(released.release().await, ReleaseOutcome::AlreadyGone);
-    redlock.shutdown().await;
+    first.shutdown().await;
+    second.shutdown().await;
     for name in [&resource, &other] {
         for value in world.values(name).await {
             assert_eq!(value.as_deref(), Some("stranger"));

@@ -95,7 +95,13 @@ async fn owner_tokens_are_shown_nowhere(world: &World) {
     seen += &shown(&lease.extend().await.unwrap_err());
     seen += &shown(&lease.release().await);
 
-    let second = redlock.lock(other.as_str()).acquire().await.unwrap();
+    let second = world
+        .redlock()
+        .await
+        .lock(other.as_str())
+        .acquire()
+        .await
+        .unwrap();
     world.spread(&other).await;
     tokens.extend(world.values(&other).await.into_iter().flatten());
     seen += &shown(&second.release().await);

@@ -231,6 +231,14 @@ async fn answers_that_are_there_at_once_take_no_time_and_a_hung_node_none_either
             let open = granted < quorum && granted + silent >= quorum;
             let expected = if open { BUDGET } else { Duration::ZERO };
             assert_eq!(started.elapsed(), expected, "{world:?}");
+            // All that is there is heard, and judged by: an outage that could be known is not called "held".
+            let faults = count(Does::Refuse) + count(Does::Lose) + if open { silent } else { 0 };
+            let end = match granted >= quorum {
+                true => End::Won,
+                false if world.len() - faults < quorum => End::NoQuorum,
+                false => End::Held,
+            };
+            assert_eq!(end_of(&outcome), end, "{world:?}");
         }
     }
 }
