@@ -167,9 +167,14 @@ impl Sweeper {
             _ => {
                 let failures = self.failing.map_or(0, |(failures, _)| failures).saturating_add(1);
                 let delay = self.backoff.delay(failures, fastrand::u32(..));
-                tracing::debug!(node = &**self.node.name(), waiting = self.waiting.len() + 1, %fault, "clean-up has to wait");
-                self.failing = Some((failures, now + delay));
+                let waiting = self.waiting.len() + 1;
+                tracing::debug!(node = &**self.node.name(), waiting, %fault, "clean-up has to wait");
                 self.waiting.retain(|item| item.leftover.until > now);
+                // No longer than until the next one has expired: somebody may be waiting for that.
+                let untils = self.waiting.iter().chain([&item]).map(|item| item.leftover.until);
+                let expiry = untils.filter(|until| *until > now).min();
+                let next_try = expiry.map_or(now + delay, |expiry| expiry.min(now + delay));
+                self.failing = Some((failures, next_try));
             }
         }
         if item.leftover.until > now {
