@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{FutureExt, join_all};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::ReleaseOutcome;
 use crate::janitor::{Janitor, Leftover};
@@ -31,6 +33,8 @@ pub(crate) struct Claim {
     acquire: Round,
     /// Where it may be, once that is settled: extensions set no keys.
     won_on: Option<Vec<Whereabouts>>,
+    /// The acquire on its way to nodes that were not waited for.
+    stragglers: Option<AbortOnDropHandle<()>>,
     /// The release, once it is sent: tells where the token is no more.
     release: Option<Round>,
 }
@@ -58,6 +62,7 @@ impl Claim {
             until: gone_by(acquire.started, terms.node_budget, terms.ttl),
             acquire,
             won_on: None,
+            stragglers: None,
             release: None,
         }
     }
@@ -67,10 +72,15 @@ impl Claim {
         &mut self.acquire
     }
 
-    /// The acquire won, and no more answers to it are waited for.
+    /// The acquire won. It is still sent to nodes in whose lanes it waits: a lease on a bare quorum would not outlive the
+    /// loss of a single node.
     pub(crate) fn won(&mut self) {
         self.won_on = Some(self.whereabouts());
-        self.acquire.abandon();
+        let outstanding = self.acquire.take_outstanding();
+        if !outstanding.is_empty() {
+            let all = join_all(outstanding).map(drop);
+            self.stragglers = Some(AbortOnDropHandle::new(self.janitor.runtime().spawn(all)));
+        }
     }
 
     /// Sends an extension to all nodes (E1), which are given `budget` to answer.
@@ -88,6 +98,7 @@ impl Claim {
     /// L1: compare-and-delete on all nodes; returns when the outcome is known. Nodes that have not answered by then are
     /// seen to in the background, as they are if this future is dropped.
     pub(crate) async fn release(mut self) -> ReleaseOutcome {
+        self.stragglers = None;
         let round = Round::start(
             &self.nodes,
             &self.request(Action::Release),
@@ -146,13 +157,24 @@ impl Drop for Claim {
         let left = self.won_on.take().unwrap_or_else(|| self.whereabouts());
         // Before anything is asked, so that nothing sends the acquire once more behind the deletion.
         self.acquire.abandon();
+        self.stragglers = None;
         let mut release = self.release.take();
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
         for Whereabouts { node, confirmed } in left {
-            if release.as_ref().is_some_and(|release| release.is_answered(node)) {
+            let sent = self.acquire.started;
+            let final_from = if confirmed {
+                sent
+            } else {
+                sent + self.acquire.budget + LATE_BY
+            };
+            let is_gone = |reply| reply == Reply::Released || Instant::now() >= final_from;
+            if release
+                .as_ref()
+                .and_then(|release| release.reply(node))
+                .is_some_and(is_gone)
+            {
                 continue;
             }
-            let sent = self.acquire.started;
             let leftover = Leftover {
                 request: self.request(Action::Release),
                 asked: under_way
@@ -160,11 +182,7 @@ impl Drop for Claim {
                     .position(|call| call.number == node)
                     .map(|at| under_way.swap_remove(at).call),
                 until: self.until,
-                final_from: if confirmed {
-                    sent
-                } else {
-                    sent + self.acquire.budget + LATE_BY
-                },
+                final_from,
             };
             self.janitor.remove(node, leftover);
         }

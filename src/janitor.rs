@@ -78,6 +78,11 @@ impl Janitor {
         });
     }
 
+    /// Something is under way that may have to be removed: counts as not removed for as long as the token lives.
+    pub(crate) fn under_way(&self) -> TaskTrackerToken {
+        self.pending.token()
+    }
+
     /// Waits until everything is removed: confirmed by its node, or expired.
     pub(crate) async fn finished(&self) {
         self.pending.close();

@@ -117,7 +117,7 @@ impl Redlock {
     /// # Cancel safety
     /// Cancel safe; the clean-ups go on.
     pub async fn shutdown(&self) {
-        self.inner.shut_down.store(true, Ordering::Release);
+        self.inner.shut_down.store(true, Ordering::SeqCst);
         self.inner.janitor.finished().await;
     }
 }
@@ -202,14 +202,18 @@ impl LockRequest {
         let key = options::key(&inner.prefix, &self.resource)?;
         let mut waiting = Waiting::new(self.options.wait, self.options.backoff, terms.ttl);
         loop {
-            if inner.shut_down.load(Ordering::Acquire) {
-                return Err(AcquireError::ShutDown);
-            }
-            let defeat = match self.attempt(&key, terms).await {
-                // Shut down meanwhile: nobody would wait for the end of this one.
-                Ok(_) if inner.shut_down.load(Ordering::Acquire) => return Err(AcquireError::ShutDown),
-                Ok(lease) => return Ok(lease),
-                Err(defeat) => defeat,
+            let defeat = {
+                // Seen by a shutdown that begins from here on, or sees it.
+                let _under_way = inner.janitor.under_way();
+                if inner.shut_down.load(Ordering::SeqCst) {
+                    return Err(AcquireError::ShutDown);
+                }
+                match self.attempt(&key, terms).await {
+                    // Shut down meanwhile: nobody would wait for the end of this one.
+                    Ok(_) if inner.shut_down.load(Ordering::SeqCst) => return Err(AcquireError::ShutDown),
+                    Ok(lease) => return Ok(lease),
+                    Err(defeat) => defeat,
+                }
             };
             let quorum = !matches!(defeat, Defeat::NoQuorum(_));
             match waiting.next_attempt(quorum, fastrand::u32(..)) {

@@ -137,9 +137,9 @@ impl Round {
         self.answers.iter().map(Option::as_ref)
     }
 
-    /// Whether the node has answered, and not with a fault.
-    pub(crate) fn is_answered(&self, number: usize) -> bool {
-        matches!(self.answers[number], Some(Ok(_)))
+    /// What the node has answered, unless it failed.
+    pub(crate) fn reply(&self, number: usize) -> Option<Reply> {
+        self.answers[number].as_ref()?.as_ref().ok().copied()
     }
 
     pub(crate) fn votes(&self) -> Votes {

@@ -3,9 +3,12 @@
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used)]
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use quorlock::node::{Fault, NodeState};
+use quorlock::node::{Fault, NodeState, Unfit};
 use quorlock::testbed::{Data, TestNode, Testbed};
 use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 
@@ -350,4 +353,204 @@ async fn a_flood_into_a_stopped_node_ends_and_leaves_nothing() {
     assert_eq!(keys(node).await, 0);
     let lease = connect(&testbed).await.lock("after").try_acquire().await.unwrap();
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
+}
+
+/// T1: a task that has used up its turn must not send later than it says.
+#[tokio::test]
+async fn an_attempt_is_sent_in_its_first_poll_even_when_the_tasks_turn_is_over() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = connect(&testbed).await;
+    for fencing in [true, false] {
+        let mut acquire = Box::pin(redlock.lock("turn").fencing(fencing).acquire());
+        poll_fn(|cx| {
+            while pin!(tokio::task::coop::consume_budget()).poll(cx).is_ready() {}
+            assert!(acquire.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        eventually("the key is there", async || keys(node).await == 1).await;
+        drop(acquire);
+        eventually("the key is gone", async || keys(node).await == 0).await;
+    }
+}
+
+/// T4: what hangs is found out however long the budgets of those in flight are.
+#[tokio::test]
+async fn callers_with_long_budgets_do_not_hide_a_hung_connection() {
+    let testbed = testbed(1, true).await;
+    let redlock = connect(&testbed).await;
+    testbed.nodes()[0].proxy().unwrap().blackhole();
+    let mut patient = tokio::task::JoinSet::new();
+    for number in 0..3 {
+        let lock = redlock
+            .lock(format!("patient{number}"))
+            .ttl(Duration::from_secs(3_600));
+        patient.spawn(lock.try_acquire());
+    }
+    eventually("the hung connection is given up", async || {
+        let lock = redlock.lock("hasty").node_budget(Duration::from_millis(50));
+        lock.try_acquire().await.unwrap_err();
+        !is_up(&redlock, 0)
+    })
+    .await;
+}
+
+/// The acquire is on its way for longer than its connection lasts, and arrives behind its deletion.
+#[tokio::test]
+async fn an_acquire_overtaken_by_its_deletion_is_deleted_once_more() {
+    let testbed = testbed(1, true).await;
+    let node = &testbed.nodes()[0];
+    let proxy = node.proxy().unwrap();
+    let redlock = connect(&testbed).await;
+    proxy.delay(Duration::from_millis(2_500));
+    let lock = redlock.lock("overtaken").ttl(Duration::from_secs(60));
+    let attempt = lock.node_budget(Duration::from_secs(5)).try_acquire();
+    assert!(
+        tokio::time::timeout(Duration::from_millis(20), attempt)
+            .await
+            .is_err()
+    );
+    let hasty = redlock.lock("hasty").node_budget(Duration::from_millis(50));
+    hasty.try_acquire().await.unwrap_err();
+    proxy.delay(Duration::ZERO);
+    // The state may be "down" for too short a time to be seen; the probe of the new connection stays.
+    eventually("it is connected again", async || {
+        calls(node, "script|load").await == 2
+    })
+    .await;
+    assert_eq!(
+        calls(node, "set").await,
+        0,
+        "the acquire was there first, so this shows nothing"
+    );
+    redlock.shutdown().await;
+    assert!(
+        calls(node, "set").await > 0,
+        "the acquire never came, so this shows nothing"
+    );
+    assert_eq!(keys(node).await, 0);
+}
+
+/// R1: a server that has become a replica follows its master, and so has no vote of its own.
+#[tokio::test]
+async fn a_node_that_becomes_a_replica_confirms_nothing_and_is_found_out() {
+    let testbed = testbed(2, false).await;
+    let redlock = connect(&testbed).await;
+    let lease = redlock.lock("replica").watchdog(false).acquire().await.unwrap();
+    let master = testbed.nodes()[0].direct_addr();
+    let (host, port) = (master.ip().to_string(), master.port().to_string());
+    let reply = testbed.nodes()[1]
+        .command(&["REPLICAOF", &host, &port])
+        .await
+        .unwrap();
+    assert!(!reply.is_error());
+    for _ in 0..200 {
+        lease.extend().await.unwrap_err();
+    }
+    let replica = NodeState::Down(Fault::Unfit(Unfit::Replica));
+    eventually("it is probed again", async || redlock.nodes()[1].state == replica).await;
+}
+
+/// T2: requests that share a call do not share their faults.
+#[tokio::test]
+async fn a_forbidden_key_does_not_spoil_the_locks_of_others() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let rights = ["ACL", "SETUSER", "app", "on", ">pw", "~quorlock:may*", "+@all"];
+    assert_eq!(node.command(&rights).await.unwrap().as_str(), Some("OK"));
+    let redlock = Redlock::connect([format!("redis://app:pw@{}", node.addr())])
+        .await
+        .unwrap();
+    for _ in 0..5 {
+        let mut attempts = tokio::task::JoinSet::new();
+        for number in 0..64 {
+            let forbidden = number % 16 == 7;
+            let name = if forbidden {
+                "forbidden".to_owned()
+            } else {
+                format!("may{number}")
+            };
+            let lock = redlock.lock(name);
+            attempts.spawn(async move { (forbidden, lock.try_acquire().await) });
+        }
+        while let Some(outcome) = attempts.join_next().await {
+            match outcome.unwrap() {
+                (false, lease) => assert_eq!(lease.unwrap().release().await, ReleaseOutcome::Released),
+                (true, outcome) => {
+                    let fault = only_fault(&outcome.unwrap_err());
+                    assert!(matches!(fault, Fault::NoPermission { .. }), "{fault}");
+                }
+            }
+        }
+    }
+}
+
+/// The README names the rights that a lock needs.
+#[tokio::test]
+async fn the_rights_in_the_readme_are_enough() {
+    let readme = include_str!("../README.md");
+    let rights = readme
+        .split_once("`~quorlock:* ")
+        .unwrap()
+        .1
+        .split_once('`')
+        .unwrap()
+        .0;
+    let connecting = readme
+        .split_once("what connecting takes (`")
+        .unwrap()
+        .1
+        .split_once('`')
+        .unwrap()
+        .0;
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let mut command = vec!["ACL", "SETUSER", "app", "on", ">pw", "~quorlock:*", "-@all"];
+    command.extend(rights.split(' ').chain(connecting.split(' ')));
+    assert_eq!(
+        node.command(&command).await.unwrap().as_str(),
+        Some("OK"),
+        "{command:?}"
+    );
+    let redlock = Redlock::connect([format!("redis://app:pw@{}", node.addr())])
+        .await
+        .unwrap();
+    for fencing in [true, false] {
+        let lease = redlock.lock("x").fencing(fencing).acquire().await.unwrap();
+        let error = redlock
+            .lock("x")
+            .fencing(fencing)
+            .try_acquire()
+            .await
+            .unwrap_err();
+        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+        lease.extend().await.unwrap();
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    }
+    assert_eq!(
+        node.command(&["SCRIPT", "FLUSH"]).await.unwrap().as_str(),
+        Some("OK")
+    );
+    let lease = redlock.lock("x").acquire().await.unwrap();
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+}
+
+/// The connections live on the runtime of their manager. Without it, nodes are out of reach and say so.
+#[test]
+fn nodes_whose_runtime_has_ended_are_out_of_reach() {
+    let home = tokio::runtime::Runtime::new().unwrap();
+    let abroad = tokio::runtime::Runtime::new().unwrap();
+    let testbed = home.block_on(testbed(1, false));
+    let redlock = home.block_on(connect(&testbed));
+    drop(home);
+    let NodeState::Down(Fault::Disconnected { reason }) = redlock.nodes()[0].state.clone() else {
+        panic!("{:?}", redlock.nodes());
+    };
+    assert!(reason.contains("runtime"), "{reason}");
+    let error = abroad.block_on(redlock.lock("x").try_acquire()).unwrap_err();
+    assert!(
+        matches!(only_fault(&error), Fault::Disconnected { .. }),
+        "{error}"
+    );
 }

@@ -344,6 +344,7 @@ fn item(job: &Job, only_ask: bool) -> Item<'_> {
     }
 }
 
+/// The connection is doubted when the least patient of them would.
 fn patience(jobs: &[Job]) -> Duration {
-    jobs.iter().map(|job| job.patience).max().unwrap_or_default()
+    jobs.iter().map(|job| job.patience).min().unwrap_or_default()
 }

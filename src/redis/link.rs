@@ -4,17 +4,18 @@
 //! was not probed (A3, A8, R1). So each connection is a client of its own without a reconnect policy; `keeper.rs` makes
 //! the next one.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fred::clients::Client;
-use fred::error::{Error, ErrorKind};
+use fred::error::Error;
 use fred::interfaces::ClientLike;
 use fred::socket2::TcpKeepalive;
 use fred::types::config::{Config, ConnectionConfig, Options, PerformanceConfig, TcpConfig};
 use fred::types::{ConnectHandle, CustomCommand, Value};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::probe::{Facts, Roll};
@@ -228,21 +229,27 @@ impl Link {
         // Options reach `custom` only through a client that carries them; the library's own script calls ignore them.
         let client = self.client.with_options(&Options {
             max_attempts: Some(1),
-            timeout: Some(patience.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)),
+            timeout: Some(LONGEST_PATIENCE),
             fail_fast: true,
             ..Options::default()
         });
-        let answer = tokio::select! {
-            biased;
-            answer = client.custom::<Value, Value>(command(name), args) => answer,
-            () = self.closed.cancelled() => {
-                return Err(Fault::ConnectionLost { reason: "closed before the answer".into() });
+        let mut call = pin!(client.custom::<Value, Value>(command(name), args));
+        let mut doubts = pin!(sleep(patience.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)));
+        let mut doubted = false;
+        let answer = loop {
+            tokio::select! {
+                biased;
+                answer = &mut call => break answer,
+                () = self.closed.cancelled() => {
+                    return Err(Fault::ConnectionLost { reason: "closed before the answer".into() });
+                }
+                () = &mut doubts, if !doubted => {
+                    doubted = true;
+                    self.suspect.notify_one();
+                }
             }
         };
         answer.map_err(|error| {
-            if *error.kind() == ErrorKind::Timeout {
-                self.suspect.notify_one();
-            }
             let fault = fault::from_error(&error);
             self.look_at(Some(&fault));
             fault
@@ -287,7 +294,7 @@ impl Link {
 
 /// Not the library's `init`: that leaves its task running when its future is dropped.
 async fn start(client: &Client) -> Result<Task, Fault> {
-    let mut connected = std::pin::pin!(client.wait_for_connect());
+    let mut connected = pin!(client.wait_for_connect());
     // The first poll subscribes, before the task can report.
     let _ = futures_util::poll!(connected.as_mut());
     let task = Task(client.connect());

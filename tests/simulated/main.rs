@@ -4,6 +4,7 @@
 
 mod attempts;
 mod cancelling;
+mod cleaning;
 mod contention;
 mod nodes;
 mod renewing;

@@ -1,0 +1,139 @@
+//! What is left on nodes is removed: in the right order, without a storm on a node that is away, and before a shutdown
+//! returns.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use quorlock::node::{Action, Fault, Node, Reply, Request};
+use quorlock::{AcquireError, Redlock};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::nodes::{Answer, Plan, at_once, ms, puppets, redlock, yes};
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all_once_it_is_back() {
+    const LEASES: usize = 1_000;
+    let away = Arc::new(AtomicBool::new(true));
+    let nodes = puppets(3, {
+        let away = away.clone();
+        move |node, action| match action {
+            Action::Release if node == 0 && away.load(Ordering::Relaxed) => {
+                at_once(Err(Fault::Disconnected {
+                    reason: "away".into(),
+                }))
+            }
+            other => at_once(Ok(yes(other))),
+        }
+    });
+    let redlock = redlock(
+        &nodes,
+        Redlock::builder().ttl(Duration::from_secs(3_600)).watchdog(false),
+    );
+    for number in 0..LEASES {
+        drop(redlock.lock(format!("job{number}")).acquire().await.unwrap());
+    }
+    sleep(Duration::from_secs(60)).await;
+    let asked = nodes[0].calls().iter().filter(|call| call.is_release()).count();
+    assert!(asked > 30, "{asked} tries in a minute: forgotten");
+    assert!(asked < 300, "{asked} tries in a minute: a storm");
+    for node in &nodes[1..] {
+        let removed = node.calls().iter().filter(|call| call.is_release()).count();
+        assert_eq!(removed, LEASES, "a node that is there waits for one that is not");
+    }
+    away.store(false, Ordering::Relaxed);
+    let back = Instant::now();
+    redlock.shutdown().await;
+    assert!(
+        back.elapsed() < Duration::from_secs(2),
+        "{:?} after it was back",
+        back.elapsed()
+    );
+    let calls = nodes[0].calls();
+    let mut removed: Vec<String> = calls
+        .iter()
+        .filter(|call| call.is_release())
+        .map(|call| call.owner.value())
+        .collect();
+    removed.sort_unstable();
+    removed.dedup();
+    assert_eq!(removed.len(), LEASES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_attempts_under_way_and_hands_out_no_lease_after_it() {
+    let nodes = puppets(3, |_, action| match action {
+        Action::Acquire { .. } => Plan::Answer(ms(100), Ok(Reply::Granted)),
+        other => at_once(Ok(yes(other))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let attempt = tokio::spawn(redlock.lock("job").acquire());
+    sleep(ms(10)).await;
+    redlock.shutdown().await;
+    for node in &nodes {
+        let calls = node.calls();
+        assert!(
+            calls.last().unwrap().is_release(),
+            "shut down, and the key stands: {calls:?}"
+        );
+    }
+    assert!(matches!(attempt.await.unwrap(), Err(AcquireError::ShutDown)));
+}
+
+/// Writes down what happens to it, the end of an unanswered acquire too.
+struct Diary {
+    name: Arc<str>,
+    entries: Arc<Mutex<Vec<&'static str>>>,
+}
+
+struct Entry(Arc<Mutex<Vec<&'static str>>>);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().push("acquire given up");
+    }
+}
+
+impl fmt::Debug for Diary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Node for Diary {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Answer> {
+        match request.action {
+            Action::Acquire { .. } => {
+                let entry = Entry(self.entries.clone());
+                Box::pin(async move {
+                    let _entry = entry;
+                    std::future::pending().await
+                })
+            }
+            _ => {
+                self.entries.lock().unwrap().push("release sent");
+                Box::pin(std::future::ready(Ok(Reply::Missing)))
+            }
+        }
+    }
+}
+
+/// Else a lane might send the acquire once more, behind its deletion.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_is_given_up_before_its_deletion_is_sent() {
+    let entries = Arc::new(Mutex::new(Vec::new()));
+    let node = Arc::new(Diary {
+        name: "diary".into(),
+        entries: entries.clone(),
+    });
+    let redlock = redlock(&[node], Redlock::builder());
+    timeout(ms(1), redlock.lock("job").acquire()).await.unwrap_err();
+    redlock.shutdown().await;
+    assert_eq!(entries.lock().unwrap()[..2], ["acquire given up", "release sent"]);
+}
