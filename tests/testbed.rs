@@ -231,72 +231,6 @@ async fn passwords_settings_and_unix_sockets() {
 }
 
 #[tokio::test]
-async fn tls_on_a_port_of_its_own() {
-    let folder = scratch("tls");
-    let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-        ])
-        .args([
-            "-subj",
-            "/CN=127.0.0.1",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-days",
-            "2",
-        ])
-        .arg("-out")
-        .arg(&cert)
-        .arg("-keyout")
-        .arg(&key)
-        .stderr(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no openssl to make a certificate with");
-        return;
-    }
-    let testbed = Testbed::builder()
-        .nodes(2)
-        .tls(&cert, &key, &cert)
-        .start()
-        .await
-        .unwrap();
-    for node in testbed.nodes() {
-        let url = node.tls_url().unwrap();
-        let addr = url.strip_prefix("rediss://").unwrap();
-        assert_ne!(addr, node.addr().to_string());
-        let connected = Command::new("openssl")
-            .args([
-                "s_client",
-                "-verify_return_error",
-                "-verify_ip",
-                "127.0.0.1",
-                "-connect",
-                addr,
-                "-CAfile",
-            ])
-            .arg(&cert)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        assert!(
-            connected.status.success(),
-            "{}",
-            String::from_utf8_lossy(&connected.stderr)
-        );
-    }
-    drop(testbed);
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
-#[tokio::test]
 async fn delay_is_added_without_limiting_throughput() {
     let testbed = proxied().await;
     let proxy = testbed.nodes()[0].proxy().unwrap();
@@ -713,12 +647,6 @@ async fn errors_say_what_to_do() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("Unix socket"), "{error}"); // logged
-}
-
-fn scratch(what: &str) -> PathBuf {
-    let folder = env::temp_dir().join(unique(what));
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 fn unique(what: &str) -> String {

@@ -133,7 +133,7 @@ impl Event<'_> {
                 deadline,
                 max_hold,
             } => {
-                let Lost { resource, reason } = lost;
+                let Lost { resource, reason, .. } = lost;
                 let verb = if *deadline > Instant::now() {
                     "losing"
                 } else {
