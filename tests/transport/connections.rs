@@ -1,0 +1,216 @@
+//! Connections that hang, are leaked, or end.
+
+use std::time::{Duration, Instant};
+
+use quorlock::node::{Fault, NodeState};
+use quorlock::testbed::{Data, Testbed};
+use quorlock::{Redlock, ReleaseOutcome};
+
+use crate::{calls, connect, eventually, is_up, keys, only_fault, testbed};
+
+/// T4, A9: the lane gives the hung connection up, and what the old one still delivers is refused.
+#[tokio::test]
+async fn a_hung_connection_is_replaced_and_its_leftovers_take_no_effect() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = connect(&testbed).await;
+    node.stop().unwrap();
+    let lock = || {
+        redlock
+            .lock("hung")
+            .ttl(Duration::from_secs(60))
+            .node_budget(Duration::from_millis(50))
+    };
+    // Steady traffic must not keep it from being noticed.
+    eventually("the hung connection is given up", async || {
+        let error = lock().try_acquire().await.unwrap_err();
+        matches!(only_fault(&error), Fault::Disconnected { .. })
+    })
+    .await;
+    let start = Instant::now();
+    for _ in 0..100 {
+        let error = lock().try_acquire().await.unwrap_err();
+        assert!(
+            matches!(only_fault(&error), Fault::Disconnected { .. }),
+            "{error}"
+        );
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(4),
+        "known to be out of reach is a fault at once (A3)"
+    );
+    node.resume().unwrap();
+    eventually("the node is back", async || is_up(&redlock, 0)).await;
+    assert_eq!(calls(node, "set").await, 0, "an old acquire took effect");
+    redlock.shutdown().await;
+    assert_eq!(keys(node).await, 0);
+    let lease = connect(&testbed).await.lock("hung").try_acquire().await.unwrap();
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+}
+
+#[tokio::test]
+async fn a_node_that_was_killed_is_a_fault_at_once_and_nothing_waits_for_its_return() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = connect(&testbed).await;
+    node.kill().await.unwrap();
+    eventually("the loss is noticed", async || !is_up(&redlock, 0)).await;
+    for _ in 0..200 {
+        let error = redlock.lock("dead").try_acquire().await.unwrap_err();
+        assert!(
+            matches!(only_fault(&error), Fault::Disconnected { .. }),
+            "{error}"
+        );
+    }
+    node.restart(Data::Keep).await.unwrap();
+    eventually("the node is back", async || is_up(&redlock, 0)).await;
+    assert_eq!(
+        calls(node, "set").await,
+        0,
+        "an attempt had been queued for its return"
+    );
+    redlock.shutdown().await;
+    assert_eq!(keys(node).await, 0);
+}
+
+/// Options given to the client library's own script calls are ignored; ours must not be.
+#[tokio::test]
+async fn script_calls_keep_the_patience_they_are_given() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    // The default time-out of commands is that of connecting: a minute. The call's own is half a second.
+    let builder = Redlock::builder()
+        .urls(testbed.urls())
+        .connect_timeout(Duration::from_secs(60));
+    let redlock = builder.connect().await.unwrap();
+    node.stop().unwrap();
+    let lock = redlock.lock("x").node_budget(Duration::from_millis(100));
+    lock.try_acquire().await.unwrap_err();
+    eventually("the call's own time-out ends the connection", async || {
+        !is_up(&redlock, 0)
+    })
+    .await;
+    node.resume().unwrap();
+}
+
+/// Dropping the client library's client alone leaks its task and its socket.
+#[tokio::test]
+async fn dropping_the_manager_closes_every_connection() {
+    let testbed = testbed(3, false).await;
+    // CLIENT LIST is asked over a connection of its own.
+    async fn clients(testbed: &Testbed) -> usize {
+        let mut count = 0;
+        for node in testbed.nodes() {
+            let list = node.command(&["CLIENT", "LIST"]).await.unwrap();
+            count += list
+                .as_str()
+                .unwrap()
+                .lines()
+                .filter(|line| !line.contains("cmd=client"))
+                .count();
+        }
+        count
+    }
+    for round in 0..20 {
+        let redlock = connect(&testbed).await;
+        let lease = redlock.lock("x").acquire().await.unwrap();
+        assert_eq!(
+            clients(&testbed).await,
+            3,
+            "one connection per node, round {round}"
+        );
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        drop(redlock);
+        eventually("all connections are closed", async || {
+            clients(&testbed).await == 0
+        })
+        .await;
+    }
+    // Given up half way: the connections of a connect that never finished.
+    testbed.nodes()[0].stop().unwrap();
+    testbed.nodes()[1].stop().unwrap();
+    let connecting = Redlock::connect(testbed.urls());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), connecting)
+            .await
+            .is_err()
+    );
+    testbed.nodes()[0].resume().unwrap();
+    testbed.nodes()[1].resume().unwrap();
+    eventually("all connections are closed", async || {
+        clients(&testbed).await == 0
+    })
+    .await;
+}
+
+/// A full socket buffer makes the client library wait for it without limit.
+#[tokio::test]
+async fn a_flood_into_a_stopped_node_ends_and_leaves_nothing() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = connect(&testbed).await;
+    node.stop().unwrap();
+    let name = "n".repeat(quorlock::MAX_RESOURCE_BYTES);
+    let mut attempts = tokio::task::JoinSet::new();
+    for number in 0..5_000 {
+        let resource = format!("{number}{}", &name[..name.len() - 5]);
+        let lock = redlock
+            .lock(resource)
+            .ttl(Duration::from_secs(60))
+            .node_budget(Duration::from_millis(200));
+        attempts.spawn(lock.try_acquire());
+    }
+    let mut failed = 0;
+    while let Some(outcome) = attempts.join_next().await {
+        outcome.unwrap().unwrap_err();
+        failed += 1;
+    }
+    assert_eq!(failed, 5_000);
+    eventually("the flooded connection is given up", async || !is_up(&redlock, 0)).await;
+    node.resume().unwrap();
+    eventually("the node is back", async || is_up(&redlock, 0)).await;
+    redlock.shutdown().await;
+    assert_eq!(keys(node).await, 0);
+    let lease = connect(&testbed).await.lock("after").try_acquire().await.unwrap();
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+}
+
+/// T4: what hangs is found out however long the budgets of those in flight are.
+#[tokio::test]
+async fn callers_with_long_budgets_do_not_hide_a_hung_connection() {
+    let testbed = testbed(1, true).await;
+    let redlock = connect(&testbed).await;
+    testbed.nodes()[0].proxy().unwrap().blackhole();
+    let mut patient = tokio::task::JoinSet::new();
+    for number in 0..3 {
+        let lock = redlock
+            .lock(format!("patient{number}"))
+            .ttl(Duration::from_secs(3_600));
+        patient.spawn(lock.try_acquire());
+    }
+    eventually("the hung connection is given up", async || {
+        let lock = redlock.lock("hasty").node_budget(Duration::from_millis(50));
+        lock.try_acquire().await.unwrap_err();
+        !is_up(&redlock, 0)
+    })
+    .await;
+}
+
+/// The connections live on the runtime of their manager. Without it, nodes are out of reach and say so.
+#[test]
+fn nodes_whose_runtime_has_ended_are_out_of_reach() {
+    let home = tokio::runtime::Runtime::new().unwrap();
+    let abroad = tokio::runtime::Runtime::new().unwrap();
+    let testbed = home.block_on(testbed(1, false));
+    let redlock = home.block_on(connect(&testbed));
+    drop(home);
+    let NodeState::Down(Fault::Disconnected { reason }) = redlock.nodes()[0].state.clone() else {
+        panic!("{:?}", redlock.nodes());
+    };
+    assert!(reason.contains("runtime"), "{reason}");
+    let error = abroad.block_on(redlock.lock("x").try_acquire()).unwrap_err();
+    assert!(
+        matches!(only_fault(&error), Fault::Disconnected { .. }),
+        "{error}"
+    );
+}

@@ -1,0 +1,66 @@
+//! What the client library and the network must not do to a lock, shown on real servers: late requests, requests sent
+//! twice, leaked connections, hung connections.
+#![cfg(feature = "testbed")]
+#![allow(clippy::unwrap_used)]
+
+mod connections;
+mod requests;
+mod rights;
+
+use std::time::{Duration, Instant};
+
+use quorlock::node::{Fault, NodeState};
+use quorlock::testbed::{TestNode, Testbed};
+use quorlock::{AcquireError, Redlock};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) async fn testbed(nodes: usize, proxies: bool) -> Testbed {
+    Testbed::builder()
+        .nodes(nodes)
+        .proxies(proxies)
+        .start()
+        .await
+        .unwrap()
+}
+
+pub(crate) async fn connect(testbed: &Testbed) -> Redlock {
+    Redlock::connect(testbed.urls()).await.unwrap()
+}
+
+/// How often the server has executed a command, from scripts too.
+pub(crate) async fn calls(node: &TestNode, command: &str) -> u64 {
+    let stats = node.command(&["INFO", "commandstats"]).await.unwrap();
+    let prefix = format!("cmdstat_{command}:calls=");
+    let line = stats
+        .as_str()
+        .unwrap()
+        .lines()
+        .find_map(|line| line.strip_prefix(&prefix).map(str::to_owned));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+pub(crate) async fn keys(node: &TestNode) -> i64 {
+    node.command(&["DBSIZE"]).await.unwrap().as_int().unwrap()
+}
+
+/// Waits for something that is to come true by itself.
+pub(crate) async fn eventually(what: &str, mut test: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !test().await {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(crate) fn is_up(redlock: &Redlock, number: usize) -> bool {
+    matches!(redlock.nodes()[number].state, NodeState::Up { .. })
+}
+
+pub(crate) fn only_fault(error: &AcquireError) -> Fault {
+    let votes = error.votes().unwrap();
+    let mut faults = votes.iter().filter_map(|vote| vote.answer.clone()?.err());
+    let fault = faults.next().unwrap();
+    assert!(faults.next().is_none(), "more than one: {votes}");
+    fault
+}

@@ -1,0 +1,190 @@
+//! Requests that come late, are lost, or could be sent twice.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use quorlock::node::Fault;
+
+use crate::{calls, connect, eventually, is_up, keys, only_fault, testbed};
+
+/// A9. The bytes lie in the stopped server's receive buffer; nothing can take them back.
+#[tokio::test]
+async fn a_request_that_a_stopped_server_finds_later_refuses_itself() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = connect(&testbed).await;
+    let before = calls(node, "evalsha").await;
+    node.stop().unwrap();
+    let request = redlock
+        .lock("late")
+        .ttl(Duration::from_secs(60))
+        .node_budget(Duration::from_millis(100));
+    let error = request.try_acquire().await.unwrap_err();
+    assert!(matches!(only_fault(&error), Fault::Timeout { .. }), "{error}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    node.resume().unwrap();
+    redlock.shutdown().await;
+    assert!(
+        calls(node, "evalsha").await > before,
+        "the request was never there, so this shows nothing"
+    );
+    assert_eq!(calls(node, "set").await, 0, "the old acquire took effect");
+    assert_eq!(keys(node).await, 0);
+}
+
+/// A6 is the only line of defence of a plain SET: its deletion is behind it in the same connection.
+#[tokio::test]
+async fn a_plain_set_that_a_stopped_server_finds_later_is_deleted_behind_it() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = connect(&testbed).await;
+    node.stop().unwrap();
+    let request = redlock.lock("late").fencing(false).ttl(Duration::from_secs(60));
+    let error = request
+        .node_budget(Duration::from_millis(100))
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert!(matches!(only_fault(&error), Fault::Timeout { .. }), "{error}");
+    node.resume().unwrap();
+    redlock.shutdown().await;
+    assert_eq!(
+        calls(node, "set").await,
+        1,
+        "the SET was never there, so this shows nothing"
+    );
+    assert_eq!(keys(node).await, 0);
+}
+
+/// A8: one attempt is one attempt, whatever happens to its connection.
+#[tokio::test]
+async fn a_connection_cut_in_the_middle_of_an_attempt_sends_nothing_again() {
+    for fencing in [true, false] {
+        let testbed = testbed(1, true).await;
+        let node = &testbed.nodes()[0];
+        let proxy = node.proxy().unwrap();
+        let redlock = connect(&testbed).await;
+        // The server gets the request; its answer does not come back.
+        proxy.blackhole_from_server();
+        let lock = redlock.lock("cut").fencing(fencing).ttl(Duration::from_secs(60));
+        let attempt = tokio::spawn(lock.node_budget(Duration::from_secs(30)).try_acquire());
+        eventually("the request has arrived", async || calls(node, "set").await == 1).await;
+        proxy.cut();
+        let error = attempt.await.unwrap().unwrap_err();
+        assert!(
+            matches!(only_fault(&error), Fault::ConnectionLost { .. }),
+            "{error}"
+        );
+        proxy.heal();
+        redlock.shutdown().await;
+        assert_eq!(calls(node, "set").await, 1, "sent again");
+        assert_eq!(keys(node).await, 0, "left behind");
+    }
+}
+
+/// The bytes never got through: they are held back until the client has given up and come back.
+#[tokio::test]
+async fn a_blackholed_attempt_takes_no_effect_when_the_network_heals() {
+    let testbed = testbed(1, true).await;
+    let node = &testbed.nodes()[0];
+    let proxy = node.proxy().unwrap();
+    let redlock = connect(&testbed).await;
+    proxy.blackhole_to_server();
+    let lock = || {
+        redlock
+            .lock("hole")
+            .ttl(Duration::from_secs(60))
+            .node_budget(Duration::from_millis(100))
+    };
+    let error = lock().try_acquire().await.unwrap_err();
+    assert!(matches!(only_fault(&error), Fault::Timeout { .. }), "{error}");
+    eventually("the connection is given up", async || !is_up(&redlock, 0)).await;
+    proxy.heal();
+    eventually("the node is back", async || is_up(&redlock, 0)).await;
+    redlock.shutdown().await;
+    assert_eq!(calls(node, "set").await, 0);
+    assert_eq!(keys(node).await, 0);
+}
+
+/// The same on one connection: the network heals before anybody has noticed.
+#[tokio::test]
+async fn a_request_held_up_on_its_way_for_longer_than_its_budget_is_refused() {
+    let testbed = testbed(1, true).await;
+    let node = &testbed.nodes()[0];
+    let proxy = node.proxy().unwrap();
+    let redlock = connect(&testbed).await;
+    proxy.blackhole_to_server();
+    let lock = redlock
+        .lock("slow")
+        .ttl(Duration::from_secs(60))
+        .node_budget(Duration::from_millis(100));
+    let error = lock.try_acquire().await.unwrap_err();
+    assert!(matches!(only_fault(&error), Fault::Timeout { .. }), "{error}");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    proxy.heal();
+    redlock.shutdown().await;
+    assert!(
+        is_up(&redlock, 0),
+        "the connection was given up, so this shows nothing new"
+    );
+    assert_eq!(calls(node, "set").await, 0, "a late acquire took effect");
+    assert_eq!(keys(node).await, 0);
+}
+
+/// T1: a task that has used up its turn must not send later than it says.
+#[tokio::test]
+async fn an_attempt_is_sent_in_its_first_poll_even_when_the_tasks_turn_is_over() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = connect(&testbed).await;
+    for fencing in [true, false] {
+        let mut acquire = Box::pin(redlock.lock("turn").fencing(fencing).acquire());
+        poll_fn(|cx| {
+            while pin!(tokio::task::coop::consume_budget()).poll(cx).is_ready() {}
+            assert!(acquire.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        eventually("the key is there", async || keys(node).await == 1).await;
+        drop(acquire);
+        eventually("the key is gone", async || keys(node).await == 0).await;
+    }
+}
+
+/// The acquire is on its way for longer than its connection lasts, and arrives behind its deletion.
+#[tokio::test]
+async fn an_acquire_overtaken_by_its_deletion_is_deleted_once_more() {
+    let testbed = testbed(1, true).await;
+    let node = &testbed.nodes()[0];
+    let proxy = node.proxy().unwrap();
+    let redlock = connect(&testbed).await;
+    proxy.delay(Duration::from_millis(2_500));
+    let lock = redlock.lock("overtaken").ttl(Duration::from_secs(60));
+    let attempt = lock.node_budget(Duration::from_secs(5)).try_acquire();
+    assert!(
+        tokio::time::timeout(Duration::from_millis(20), attempt)
+            .await
+            .is_err()
+    );
+    let hasty = redlock.lock("hasty").node_budget(Duration::from_millis(50));
+    hasty.try_acquire().await.unwrap_err();
+    proxy.delay(Duration::ZERO);
+    // The state may be "down" for too short a time to be seen; the probe of the new connection stays.
+    eventually("it is connected again", async || {
+        calls(node, "script|load").await == 2
+    })
+    .await;
+    assert_eq!(
+        calls(node, "set").await,
+        0,
+        "the acquire was there first, so this shows nothing"
+    );
+    redlock.shutdown().await;
+    assert!(
+        calls(node, "set").await > 0,
+        "the acquire never came, so this shows nothing"
+    );
+    assert_eq!(keys(node).await, 0);
+}
