@@ -52,8 +52,8 @@ impl Claim {
             owner,
             action,
         };
-        let acquire = Round::start(nodes, &request, terms.node_budget, janitor.runtime());
-        Claim {
+        let acquire = Round::new(nodes, action, terms.node_budget, janitor.runtime());
+        let mut claim = Claim {
             nodes: nodes.clone(),
             janitor: janitor.clone(),
             key,
@@ -64,7 +64,10 @@ impl Claim {
             won_on: None,
             stragglers: None,
             release: None,
-        }
+        };
+        // Not before there is a claim that cleans up: a node of somebody's own making may panic half way.
+        claim.acquire.send(&request);
+        claim
     }
 
     /// The acquire under way.

@@ -192,8 +192,7 @@ pub enum AcquireError {
     /// An option or the resource's name makes no sense. Nothing was sent.
     #[error(transparent)]
     Options(#[from] OptionError),
-    /// The lock is held (or was contended and nobody got it in this attempt), and not so many nodes failed that no
-    /// quorum could answer.
+    /// A quorum of nodes answered, and the lock is held (or was contended, and nobody got it in this attempt).
     #[error("{resource:?} is held by someone else ({}): {votes}", tries(*.attempts, *.waited))]
     Held {
         /// What was to be locked.
@@ -205,7 +204,7 @@ pub enum AcquireError {
         /// What the nodes said in the last attempt.
         votes: Votes,
     },
-    /// So many nodes failed that no quorum can answer: nobody can get any lock now. This is not "held".
+    /// Fewer than a quorum of nodes answered: nobody can get any lock now. This is not "held".
     #[error("no quorum for {resource:?} ({}): {votes}", tries(*.attempts, *.waited))]
     NoQuorum {
         /// What was to be locked.

@@ -53,21 +53,30 @@ impl Future for Outstanding {
 impl Round {
     /// A2: sends to all nodes. When this returns, the request has its place in every node's lane.
     pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, home: &Handle) -> Round {
-        let _home = home.enter();
-        let started = Instant::now();
-        let ask = |(number, node): (usize, &Arc<dyn Node>)| Outstanding {
-            number,
-            call: node.call(request.clone(), budget),
-        };
+        let mut round = Round::new(nodes, request.action, budget, home);
+        round.send(request);
+        round
+    }
+
+    /// A round that has not been sent. Its time runs from here on.
+    pub(crate) fn new(nodes: &Nodes, action: Action, budget: Duration, home: &Handle) -> Round {
         Round {
             nodes: nodes.clone(),
-            started,
+            started: Instant::now(),
             budget,
             home: home.clone(),
-            action: request.action,
+            action,
             answers: vec![None; nodes.len()],
             tally: Tally::new(nodes.len()),
-            outstanding: nodes.iter().enumerate().map(ask).collect(),
+            outstanding: FuturesUnordered::new(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, request: &Request) {
+        let _home = self.home.enter();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let call = node.call(request.clone(), self.budget);
+            self.outstanding.push(Outstanding { number, call });
         }
     }
 

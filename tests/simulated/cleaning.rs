@@ -137,3 +137,23 @@ async fn an_acquire_is_given_up_before_its_deletion_is_sent() {
     redlock.shutdown().await;
     assert_eq!(entries.lock().unwrap()[..2], ["acquire given up", "release sent"]);
 }
+
+/// A6 holds for panics too.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_panics_when_it_is_asked_leaves_nothing_on_the_others() {
+    let nodes = puppets(3, |node, action| match action {
+        Action::Acquire { .. } if node == 2 => panic!("a node of somebody's own making"),
+        other => at_once(Ok(yes(other))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let attempt = tokio::spawn(redlock.lock("job").acquire());
+    assert!(attempt.await.unwrap_err().is_panic());
+    redlock.shutdown().await;
+    for node in &nodes[..2] {
+        let calls = node.calls();
+        assert!(
+            calls[0].is_acquire() && calls.last().unwrap().is_release(),
+            "{calls:?}"
+        );
+    }
+}
