@@ -48,7 +48,7 @@ pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result
 
 fn listed(urls: &[String], export: bool, json: bool) -> String {
     match (export, json) {
-        (true, _) => format!("export {}='{}'\n", nodes::VARIABLE, urls.join(" ")),
+        (true, _) => format!("export {}='{}'\n", nodes::VARIABLE, urls.join(",")),
         (_, true) => format!("{}\n", serde_json::json!(urls)),
         _ => format!("{}\n", urls.join("\n")),
     }
@@ -56,7 +56,7 @@ fn listed(urls: &[String], export: bool, json: bool) -> String {
 
 async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signals) -> Result<u8, Failure> {
     let guard = Guard::start(GRACE).map_err(|error| Failure::system("start the guard process", &error))?;
-    let mut job = Job::start(&arguments.command, (nodes::VARIABLE, &urls.join(" ")), guard).await?;
+    let mut job = Job::start(&arguments.command, (nodes::VARIABLE, &urls.join(",")), guard).await?;
     loop {
         tokio::select! {
             change = job.change() => match change {
