@@ -48,6 +48,8 @@ pub(crate) struct Leftover {
 
 struct Item {
     leftover: Leftover,
+    /// Everything is asked about once, even if it should have expired: a clock may have been set.
+    tried: bool,
     _pending: TaskTrackerToken,
 }
 
@@ -74,6 +76,7 @@ impl Janitor {
     pub(crate) fn remove(&self, node: usize, leftover: Leftover) {
         let _ = self.inboxes[node].send(Item {
             leftover,
+            tried: false,
             _pending: self.pending.token(),
         });
     }
@@ -124,7 +127,7 @@ impl Sweeper {
                 let Some(item) = self.waiting.pop_front() else {
                     break;
                 };
-                if item.leftover.until > now {
+                if item.leftover.until > now || !item.tried {
                     asked.push(ask(self.node.clone(), item));
                 }
             }
@@ -192,6 +195,7 @@ impl Sweeper {
 }
 
 async fn ask(node: Arc<dyn Node>, mut item: Item) -> (Item, Answer) {
+    item.tried = true;
     let release = match item.leftover.asked.take() {
         Some(release) => release,
         None => node.call(item.leftover.request.clone(), BUDGET),

@@ -157,3 +157,18 @@ async fn a_node_that_panics_when_it_is_asked_leaves_nothing_on_the_others() {
         );
     }
 }
+
+/// The keys should have expired by the time the janitor looks, but nodes have clocks of their own.
+#[tokio::test(start_paused = true)]
+async fn even_what_should_have_expired_is_asked_about_once() {
+    let nodes = puppets(3, |_, action| at_once(Ok(yes(action))));
+    let redlock = redlock(&nodes, Redlock::builder().watchdog(false));
+    let lease = redlock.lock("job").ttl(ms(100)).acquire().await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    drop(lease);
+    redlock.shutdown().await;
+    for node in &nodes {
+        let calls = node.calls();
+        assert!(calls.last().unwrap().is_release(), "{calls:?}");
+    }
+}
