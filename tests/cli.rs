@@ -603,7 +603,8 @@ async fn a_testbed_runs_a_command() {
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
     let urls = text(&output.stdout);
     assert_eq!(
-        urls.split_whitespace()
+        urls.trim()
+            .split(',')
             .filter(|url| url.starts_with("redis://"))
             .count(),
         3,
@@ -634,7 +635,7 @@ async fn a_testbed_lasts_until_it_is_told_to_end() {
             .unwrap()
             .strip_suffix('\'')
             .unwrap();
-        let urls: Vec<String> = urls.split(' ').map(str::to_owned).collect();
+        let urls: Vec<String> = urls.split(',').map(str::to_owned).collect();
         assert_eq!(
             finish(with(&urls, &["run", "r", "--", "true"]))
                 .await

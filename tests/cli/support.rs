@@ -22,7 +22,7 @@ pub(crate) fn quorlock(urls: &[String]) -> Command {
         .env_remove("QUORLOCK_NODES")
         .kill_on_drop(true);
     if !urls.is_empty() {
-        command.env("QUORLOCK_NODES", urls.join(" "));
+        command.env("QUORLOCK_NODES", urls.join(", "));
     }
     command
 }
