@@ -29,5 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Err(RunError::Lost(lost)) => println!("cancelled half way: {lost}"),
         Err(error) => return Err(error.into()),
     }
+    // A clean-up may still be under way: it ends with the runtime.
+    redlock.shutdown().await;
     Ok(())
 }

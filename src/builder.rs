@@ -271,7 +271,7 @@ fn votes(nodes: &[Arc<RedisNode>], states: &[NodeState]) -> Votes {
         answer: match state {
             NodeState::Down(fault) => Some(Err(fault.clone())),
             NodeState::Connecting => Some(Err(Fault::Disconnected {
-                reason: "still connecting".into(),
+                reason: "no answer yet".into(),
             })),
             NodeState::Up { .. } => None,
         },

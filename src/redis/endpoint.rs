@@ -41,7 +41,23 @@ impl NodeConfig {
             shown: redacted(text),
             reason: reason.into(),
         };
-        let url = Url::parse(text).map_err(|error| wrong(error.to_string()))?;
+        if text.trim().is_empty() {
+            return Err(wrong("it is empty".into()));
+        }
+        if !text.contains(':')
+            || text
+                .split(':')
+                .next()
+                .is_some_and(|host| host.contains('.') || host == "localhost")
+        {
+            return Err(wrong("no scheme; write redis://host:port".into()));
+        }
+        let url = Url::parse(text).map_err(|error| match text.contains('@') {
+            true => wrong(format!(
+                "{error}; write %2F for a '/' in a password, %40 for a '@', %3A for a ':'"
+            )),
+            false => wrong(error.to_string()),
+        })?;
         parse(&url).map_err(wrong)
     }
 
@@ -328,8 +344,11 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_refused_by_name_and_without_secrets() {
         for (url, reason) in [
-            ("", "relative URL without a base"),
-            ("10.0.0.1:6379", "relative URL without a base"),
+            ("", "empty"),
+            ("10.0.0.1:6379", "no scheme; write redis://host:port"),
+            ("localhost:6379", "no scheme"),
+            ("db1", "no scheme"),
+            ("redis://:s3/SECRET@h", "write %2F"),
             ("h:6379", "unknown scheme \"h\""),
             ("http://h:1", "unknown scheme \"http\""),
             ("redis-cluster://h", "not a cluster or a sentinel"),

@@ -76,7 +76,7 @@ impl Lane {
             state: Mutex::new(State {
                 link: None,
                 down: Fault::Disconnected {
-                    reason: "still connecting".into(),
+                    reason: "no answer yet".into(),
                 },
                 queue: VecDeque::new(),
                 prune_at: LONG_QUEUE,

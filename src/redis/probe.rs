@@ -14,6 +14,7 @@ pub(super) struct Facts {
     pub(super) run_id: Arc<str>,
     pub(super) version: Arc<str>,
     eviction: Option<Arc<str>>,
+    forgets: bool,
 }
 
 impl Facts {
@@ -61,19 +62,19 @@ impl Facts {
             eviction: field("maxmemory_policy")
                 .filter(|policy| *policy != "noeviction")
                 .map(Arc::from),
+            forgets: field("aof_enabled") == Some("0"),
         })
     }
 
     /// Settings under which the server may vote, but should not be run.
     pub(super) fn warnings(&self) -> Vec<String> {
-        self.eviction
-            .iter()
-            .map(|policy| {
-                format!(
-                    "maxmemory-policy is {policy}: locks can be evicted before they expire; use noeviction"
-                )
-            })
-            .collect()
+        let eviction = self.eviction.iter().map(|policy| {
+            format!("maxmemory-policy is {policy}: locks can be evicted before they expire; use noeviction")
+        });
+        let forgets = self.forgets.then(|| {
+            "appendonly is off: locks are forgotten in a restart; use appendonly yes and appendfsync always".to_owned()
+        });
+        eviction.chain(forgets).collect()
     }
 }
 
@@ -182,9 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn eviction_is_worth_a_warning() {
+    fn eviction_and_forgetting_are_worth_a_warning() {
         let facts = Facts::read(&info(&[("maxmemory_policy", "allkeys-lru")])).unwrap();
         assert!(facts.warnings()[0].contains("allkeys-lru"));
+        let facts = Facts::read(&info(&[("aof_enabled", "0")])).unwrap();
+        assert!(facts.warnings()[0].contains("appendonly"));
     }
 
     #[test]

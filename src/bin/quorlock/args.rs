@@ -63,7 +63,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
     /// Use five local Redis masters, started for this run only: to try things out, not to lock anything out
-    #[arg(long, conflicts_with = "nodes")]
+    #[arg(long, conflicts_with = "node")]
     pub(crate) testbed: bool,
     /// How long the lock outlives a crash of this machine; renewed every third of it
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
@@ -115,7 +115,8 @@ pub(crate) struct Nodes {
 
 /// Show which nodes are up, and why the others are not
 ///
-/// Ends with 0 if a quorum of nodes can be used.
+/// Ends with 0 if a quorum of nodes can be used, with 78 if any node may not vote, even then. Nodes that have not answered
+/// a quarter of a second after the quorum are shown as such.
 #[derive(Debug, Args)]
 #[command(after_help = exit::TABLE)]
 pub(crate) struct Status {

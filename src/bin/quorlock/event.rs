@@ -113,10 +113,13 @@ impl Event<'_> {
                 votes,
                 valid,
             } => {
+                let rest = match votes.outstanding() {
+                    0 => String::new(),
+                    outstanding => format!(" ({outstanding} not waited for)"),
+                };
+                let (yes, all) = (votes.yes(), votes.iter().count());
                 let mut lines = vec![format!(
-                    "acquired {resource}: {} of {} nodes, valid {}",
-                    votes.yes(),
-                    votes.iter().count(),
+                    "acquired {resource}: {yes} of {all} nodes{rest}, valid {}",
                     short(*valid)
                 )];
                 lines.extend(

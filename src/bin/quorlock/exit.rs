@@ -25,8 +25,8 @@ Exit codes:
    69  no quorum of nodes can be reached (or --testbed found no server): the command was not run
    71  the system refused something: a process, a pipe, a signal handler
    75  the lock is held by someone else: the command was not run
-   78  a node is misconfigured (a replica, a cluster member, listed twice): the command was not run
-   79  the lease was lost: the command was ended before its end
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names): the command was not run
+   79  the lease was lost, or --max-hold was over: the command was ended before its end
   126  the command was found but cannot be executed
   127  the command was not found
   128+n  quorlock itself got signal n before the command ran";

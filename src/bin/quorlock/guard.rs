@@ -94,7 +94,7 @@ impl Guard {
 
     fn must(&self, line: String) {
         if let Err(error) = self.order(&line) {
-            tracing::warn!(%error, "the guard process does not listen: if quorlock is killed now, the command goes on");
+            tracing::warn!(%error, "the guard process has ended, on its own after it has ended the command, or else by somebody's hand; then the command goes on if quorlock is killed now");
         }
     }
 

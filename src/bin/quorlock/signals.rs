@@ -25,12 +25,11 @@ impl Signals {
     /// Listens to these signals, less those that were ignored when we were started (`nohup`, `&` in a script): they stay
     /// so for us, and for the command, which inherits that.
     pub(crate) fn listen(signals: &[Signal]) -> io::Result<Signals> {
-        let ignored = ignored();
         let listen = |&signal: &Signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))
         };
-        let heard = |signal: &&Signal| ignored & (1 << (signal.as_raw() - 1)) == 0;
+        let heard = |signal: &&Signal| !is_ignored(**signal);
         signals
             .iter()
             .filter(heard)
@@ -62,12 +61,12 @@ impl Signals {
     }
 }
 
-/// The signals that are ignored, as bits. Where there is no `/proc`, none are known to be.
-fn ignored() -> u64 {
+/// Whether the signal is ignored. Where there is no `/proc`, none is known to be.
+pub(crate) fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+        .is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
 }

@@ -32,7 +32,7 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
         return Err(failure);
     }
     let up = lines.iter().filter(|line: &&Line| line.trouble.is_none()).count();
-    print(&lines, up, report.is_json());
+    print(&lines, up, report.is_json())?;
     Ok(failure.map_or(exit::OK, |failure| failure.code))
 }
 
@@ -68,7 +68,7 @@ fn explained(error: &ConnectError) -> Vec<Line> {
         .collect()
 }
 
-fn print(lines: &[Line], up: usize, json: bool) {
+fn print(lines: &[Line], up: usize, json: bool) -> Result<(), Failure> {
     let quorum = lines.len() / 2 + 1;
     let text = if json {
         let node = |line: &Line| json!({"node": line.node, "up": line.trouble.is_none(), "trouble": line.trouble, "warnings": line.warnings});
@@ -93,5 +93,11 @@ fn print(lines: &[Line], up: usize, json: bool) {
         );
         text
     };
-    let _ = stdout().lock().write_all(text.as_bytes()); // a reader that has left needs no answer
+    match stdout().lock().write_all(text.as_bytes()) {
+        // A reader that has left needs no answer.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::system("print the result", &error))
+        }
+        _ => Ok(()),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Lease, LossReason, Lost};
+use quorlock::{Lease, LossReason, Lost, MAX_TTL, MIN_TTL};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until};
 
@@ -33,9 +33,16 @@ impl Times {
         kill_after: Option<Duration>,
         max_hold: Option<Duration>,
     ) -> Result<Times, Failure> {
+        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
+            return Err(Failure::usage(format!(
+                "--ttl {} is out of bounds: 10ms to 365days",
+                humantime::format_duration(ttl)
+            )));
+        }
+        let longest = max_hold.map_or(ttl, |most| most.min(ttl));
         let times = Times {
             ttl,
-            kill_after: kill_after.unwrap_or_else(|| (ttl / 4).min(Duration::from_secs(5))),
+            kill_after: kill_after.unwrap_or_else(|| (longest / 4).min(Duration::from_secs(5))),
             margin: (ttl / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)),
             max_hold,
         };
@@ -185,7 +192,8 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
                     return report.event(&Event::Immortal); // the guard tries once more
                 }
                 killed = true;
-                patience += KILL_TAKES;
+                // From now: after a suspension, the moment for KILL is long past.
+                patience = Instant::now() + KILL_TAKES;
                 job.signal(Signal::KILL);
             }
             change = job.change() => match change {

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io::{IsTerminal, stdin, stdout};
 
 use nix::sys::signal as mask;
-use rustix::process::{Pid, getpgrp};
+use rustix::process::{Pid, Signal, getpgrp};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+use crate::signals;
 
 /// Our controlling terminal.
 #[derive(Debug)]
@@ -27,7 +29,8 @@ impl Terminal {
             home: getpgrp(),
             // In a pipeline (`quorlock run … | less`) the foreground belongs to the others as well. A command that does
             // read the terminal there is stopped by the kernel, and gets it then.
-            wanted: stdin().is_terminal() && stdout().is_terminal(),
+            // Nor does one that a script started with '&': the shell has it ignore Ctrl-C, so the terminal is not for it.
+            wanted: stdin().is_terminal() && stdout().is_terminal() && !signals::is_ignored(Signal::INT),
             lent: false,
             modes: None,
         })

@@ -17,6 +17,12 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result<u8, Failure> {
     let mut signals =
         Signals::listen(&FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
+    if arguments.dead > arguments.nodes {
+        return Err(Failure::usage(format!(
+            "--dead {} of {} nodes",
+            arguments.dead, arguments.nodes
+        )));
+    }
     let starting = nodes::testbed(arguments.nodes, arguments.server.as_deref());
     let testbed = match signals.or(starting).await {
         Ok(testbed) => testbed?,
