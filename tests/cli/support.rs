@@ -75,14 +75,16 @@ impl Running {
 
     /// The next event of this name (with `--json`).
     pub(crate) async fn event(&mut self, name: &str) -> serde_json::Value {
+        let mut others = Vec::new();
         while let Some(line) = next(&mut self.err).await {
             let event: serde_json::Value =
                 serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
             if event["event"] == name {
                 return event;
             }
+            others.push(line);
         }
-        panic!("no event {name:?}");
+        panic!("no event {name:?}, but {others:#?}");
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -7,13 +7,13 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_current_process_group, kill_process_group,
-    test_kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_current_process_group, kill_process_group, waitid,
 };
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::exit::{self, Failure};
+use crate::group;
 use crate::guard::Guard;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
@@ -223,7 +223,7 @@ impl Job {
     }
 
     async fn group_gone(&self) {
-        while test_kill_process_group(self.group).is_ok() {
+        while group::is_running(self.group) {
             sleep(LOOK).await;
         }
     }

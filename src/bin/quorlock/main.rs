@@ -17,6 +17,7 @@ mod acquire;
 mod args;
 mod event;
 mod exit;
+mod group;
 mod guard;
 mod job;
 mod log;
