@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Lease, LossReason, Lost, MAX_TTL, MIN_TTL};
+use quorlock::{Lease, LossReason, MAX_TTL, MIN_TTL};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until};
 
@@ -23,7 +23,6 @@ pub(crate) struct Times {
     pub(crate) kill_after: Duration,
     /// Between KILL and the deadline: for late timers, and for processes to die.
     margin: Duration,
-    max_hold: Option<Duration>,
 }
 
 impl Times {
@@ -44,7 +43,6 @@ impl Times {
             ttl,
             kill_after: kill_after.unwrap_or_else(|| (longest / 4).min(Duration::from_secs(5))),
             margin: (ttl / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)),
-            max_hold,
         };
         let (shown, margin) = (
             humantime::format_duration(times.kill_after),
@@ -66,15 +64,6 @@ impl Times {
             )));
         }
         Ok(times)
-    }
-
-    /// Whether it was not for the nodes that the lease was not renewed.
-    fn max_hold_reached(&self, lost: &Lost) -> bool {
-        match lost.reason {
-            LossReason::MaxHold => true,
-            LossReason::Expired { last_failure: None } => self.max_hold.is_some(),
-            _ => false,
-        }
     }
 
     fn lead(&self) -> Duration {
@@ -153,7 +142,7 @@ pub(crate) async fn supervise(
                 report.event(&Event::Lost {
                     lost: &lost,
                     deadline: deadline.into_std(),
-                    max_hold: times.max_hold_reached(&lost),
+                    max_hold: matches!(lost.reason, LossReason::MaxHold),
                 });
                 end(job, times.kill_at(deadline), times, signals, report).await;
                 return Outcome::Lost;
