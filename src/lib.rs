@@ -29,6 +29,7 @@ pub use options::{
     Backoff, Drift, MAX_CONNECT_TIMEOUT, MAX_NODES, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, MAX_TTL, MIN_TTL,
     OptionError,
 };
+pub use protocol::token::{FencingToken, NotAToken};
 pub use redis::NodeConfig;
 #[cfg(feature = "tls")]
 pub use redis::{TlsError, TlsOptions};

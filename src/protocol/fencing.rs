@@ -1,0 +1,273 @@
+//! Which fencing token may be issued, and when (F2, F3).
+//!
+//! Each node counts the grants of a resource. The largest counter among the grants is not enough: the next holder may be
+//! granted by nodes that are behind, and would get a smaller one. So a token is issued only once a quorum of nodes is
+//! *certified* for it: there was a moment in this attempt at which the node's counter was the token while it held the
+//! attempt's key. Any later quorum has one of these nodes in it, and counts on from there.
+
+use super::quorum::quorum;
+use super::token::FencingToken;
+
+/// What is known of one node's counter in an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Seen {
+    /// Not heard from yet.
+    Nothing,
+    /// It has granted, and had its counter at this when it was last heard.
+    Counter(FencingToken),
+    /// Held by another, failed, or lost since: not counted any more.
+    Out,
+}
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Ruling {
+    /// More has to be heard.
+    Wait,
+    /// The nodes that are [`behind`](Certification::behind) it are to be raised to this, which those of them that still
+    /// hold the key will do. Stands until the next one.
+    Raise(FencingToken),
+    /// A quorum is certified: this is the token.
+    Issue(FencingToken),
+    /// No quorum can be certified any more.
+    Never,
+}
+
+/// One attempt's way from grants to a token.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Certification {
+    seen: Vec<Seen>,
+    token: Option<FencingToken>,
+}
+
+impl Certification {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Certification {
+            seen: vec![Seen::Nothing; nodes],
+            token: None,
+        }
+    }
+
+    /// The node has granted the lock or been raised (F1, F3); its counter, while it held our key, was `counter`.
+    pub(crate) fn counted(&mut self, node: usize, counter: FencingToken) {
+        self.seen[node] = match self.seen[node] {
+            Seen::Nothing => Seen::Counter(counter),
+            // Answers may be looked at in any order, but a counter only rises.
+            Seen::Counter(earlier) => Seen::Counter(earlier.max(counter)),
+            Seen::Out => Seen::Out,
+        };
+    }
+
+    /// The node does not hold the lock for this attempt, or it is not known whether it does.
+    pub(crate) fn out(&mut self, node: usize) {
+        self.seen[node] = Seen::Out;
+    }
+
+    /// What to do with what was heard so far.
+    pub(crate) fn rule(&mut self) -> Ruling {
+        let need = quorum(self.seen.len());
+        let silent = self.seen.iter().filter(|seen| **seen == Seen::Nothing).count();
+        let holding = self.counters().count();
+        if holding + silent < need {
+            return Ruling::Never;
+        }
+        let Some(highest) = self.counters().max().filter(|_| holding >= need) else {
+            return Ruling::Wait;
+        };
+        // F2: a node that is ahead of the token never counts. Only where there is no quorum without it, the token grows.
+        let token = match self.token {
+            Some(token) if self.counters().filter(|counter| *counter <= token).count() + silent >= need => {
+                token
+            }
+            _ => highest,
+        };
+        self.token = Some(token);
+        if self.counters().filter(|counter| *counter == token).count() >= need {
+            Ruling::Issue(token)
+        } else if self.behind(token).next().is_some() {
+            Ruling::Raise(token)
+        } else {
+            Ruling::Wait
+        }
+    }
+
+    /// The nodes that hold the lock with a counter below `token`.
+    pub(crate) fn behind(&self, token: FencingToken) -> impl Iterator<Item = usize> {
+        let numbered = self.seen.iter().enumerate();
+        numbered.filter_map(move |(node, seen)| match seen {
+            Seen::Counter(counter) if *counter < token => Some(node),
+            _ => None,
+        })
+    }
+
+    fn counters(&self) -> impl Iterator<Item = FencingToken> {
+        self.seen.iter().filter_map(|seen| match seen {
+            Seen::Counter(counter) => Some(*counter),
+            Seen::Nothing | Seen::Out => None,
+        })
+    }
+}
+
+/// F5: what a missing counter starts from, in microseconds since 1970: the same for all nodes, and a time that most of
+/// their clocks agree with. `clocks` are the nodes' clocks as far as they are known; `own` is for when none is.
+pub(crate) fn seed(clocks: &mut [u64], own: u64) -> FencingToken {
+    clocks.sort_unstable();
+    let median = clocks.get(clocks.len() / 2).copied().unwrap_or(own);
+    FencingToken::new(median.max(1)).unwrap_or(FencingToken::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(value: u64) -> FencingToken {
+        FencingToken::new(value).unwrap()
+    }
+
+    fn granted(counters: &[Option<u64>]) -> Certification {
+        let mut certification = Certification::new(counters.len());
+        for (node, counter) in counters.iter().enumerate() {
+            if let Some(counter) = counter {
+                certification.counted(node, token(*counter));
+            }
+        }
+        certification
+    }
+
+    #[test]
+    fn equal_counters_need_no_second_round() {
+        for (nodes, need) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)] {
+            let mut certification = Certification::new(nodes);
+            for node in 0..need {
+                assert_eq!(certification.rule(), Ruling::Wait, "{node} of {nodes}");
+                certification.counted(node, token(7));
+            }
+            assert_eq!(certification.rule(), Ruling::Issue(token(7)), "{nodes} nodes");
+        }
+    }
+
+    #[test]
+    fn the_largest_is_not_issued_before_a_quorum_has_it() {
+        let mut certification = granted(&[Some(5), Some(3), None]);
+        assert_eq!(certification.rule(), Ruling::Raise(token(5)));
+        assert_eq!(certification.behind(token(5)).collect::<Vec<_>>(), [1]);
+        certification.counted(1, token(5));
+        assert_eq!(certification.rule(), Ruling::Issue(token(5)));
+    }
+
+    #[test]
+    fn a_straggler_ahead_does_not_count_as_long_as_there_is_a_quorum_without_it() {
+        let mut certification = granted(&[Some(5), Some(3), None]);
+        assert_eq!(certification.rule(), Ruling::Raise(token(5)));
+        certification.counted(2, token(9));
+        assert_eq!(
+            certification.rule(),
+            Ruling::Raise(token(5)),
+            "not 9, and not issued"
+        );
+        certification.counted(1, token(5));
+        assert_eq!(certification.rule(), Ruling::Issue(token(5)));
+    }
+
+    #[test]
+    fn the_token_grows_where_there_is_no_quorum_without_the_straggler() {
+        let mut certification = granted(&[Some(5), Some(3), None]);
+        assert_eq!(certification.rule(), Ruling::Raise(token(5)));
+        certification.counted(2, token(9));
+        certification.out(1);
+        assert_eq!(certification.rule(), Ruling::Raise(token(9)));
+        // The answer to the first raise, late.
+        certification.counted(0, token(5));
+        assert_eq!(certification.rule(), Ruling::Raise(token(9)));
+        certification.counted(0, token(9));
+        assert_eq!(certification.rule(), Ruling::Issue(token(9)));
+    }
+
+    #[test]
+    fn a_straggler_that_agrees_spares_the_raise() {
+        let mut certification = granted(&[Some(5), Some(3), None]);
+        assert_eq!(certification.rule(), Ruling::Raise(token(5)));
+        certification.counted(2, token(5));
+        assert_eq!(certification.rule(), Ruling::Issue(token(5)));
+    }
+
+    #[test]
+    fn a_node_that_is_out_stays_out_whatever_it_says_later() {
+        let mut certification = granted(&[Some(5), Some(5), Some(5)]);
+        certification.out(0);
+        certification.out(1);
+        certification.counted(0, token(5));
+        assert_eq!(certification.rule(), Ruling::Never);
+    }
+
+    /// Every world of three nodes with two raises each: whatever is issued, a quorum had it, none of those counted was ahead
+    /// of it, and an attempt that has heard all there is ends.
+    #[test]
+    fn every_small_world_ends_and_issues_only_what_a_quorum_has() {
+        // What a node says to the acquire and to each raise: a counter, or that it is out.
+        const SAID: [Option<u64>; 3] = [Some(3), Some(5), None];
+        for world in 0..3usize.pow(3) * 2usize.pow(3) {
+            let grants: Vec<Option<u64>> = (0..3).map(|node| SAID[world / 3usize.pow(node) % 3]).collect();
+            let obeys: Vec<bool> = (0..3)
+                .map(|node| world / 27 / 2usize.pow(node) % 2 == 1)
+                .collect();
+            let mut certification = Certification::new(3);
+            let mut counters = [0; 3];
+            let mut heard = grants.iter().enumerate();
+            let ending = loop {
+                match certification.rule() {
+                    Ruling::Wait => match heard.next() {
+                        Some((node, Some(counter))) => {
+                            counters[node] = *counter;
+                            certification.counted(node, token(*counter));
+                        }
+                        Some((node, None)) => certification.out(node),
+                        None => panic!("undecided in {grants:?} {obeys:?}"),
+                    },
+                    Ruling::Raise(to) => {
+                        let behind: Vec<usize> = certification.behind(to).collect();
+                        for node in behind {
+                            if obeys[node] {
+                                counters[node] = to.get();
+                                certification.counted(node, to);
+                            } else {
+                                certification.out(node);
+                            }
+                        }
+                    }
+                    ending => break ending,
+                }
+            };
+            match ending {
+                Ruling::Issue(issued) => {
+                    let equal = counters
+                        .iter()
+                        .filter(|counter| **counter == issued.get())
+                        .count();
+                    assert!(equal >= 2, "{issued} with {counters:?} in {grants:?} {obeys:?}");
+                }
+                ending => {
+                    assert_eq!(ending, Ruling::Never);
+                    let willing = grants
+                        .iter()
+                        .zip(&obeys)
+                        .filter(|(grant, obeys)| grant.is_some() && **obeys);
+                    assert!(willing.count() < 2, "given up in {grants:?} {obeys:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_seed_is_a_time_that_most_nodes_agree_with() {
+        assert_eq!(seed(&mut [30, 10, 20], 7).get(), 20);
+        assert_eq!(
+            seed(&mut [1, u64::MAX, 500, 501, 502], 7).get(),
+            501,
+            "one node is wrong"
+        );
+        assert_eq!(seed(&mut [], 7).get(), 7);
+        assert_eq!(seed(&mut [], 0).get(), 1, "0 is never issued");
+        assert_eq!(seed(&mut [u64::MAX], 0), FencingToken::MAX);
+    }
+}
