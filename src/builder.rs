@@ -134,6 +134,13 @@ impl RedlockBuilder {
         self
     }
 
+    /// Default of [`LockRequest::counter_retention`](crate::LockRequest::counter_retention): 24 hours, or ten times the TTL if
+    /// that is longer.
+    pub fn counter_retention(mut self, retention: Duration) -> Self {
+        self.defaults.retention = Some(retention);
+        self
+    }
+
     /// Connects to all nodes and returns when a quorum is up and every node has been heard of, or a quarter of a second
     /// later. Nodes that are down join by themselves when they come up.
     ///

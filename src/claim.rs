@@ -1,18 +1,23 @@
 //! What may stand on the nodes in our name, and its removal whatever happens (A6, L1, L2).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::future::{FutureExt, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::ReleaseOutcome;
+use crate::certify::certify;
+use crate::error::{ReleaseOutcome, Votes};
 use crate::janitor::{Janitor, Leftover};
-use crate::node::{Action, OwnerToken, Reply, Request};
+use crate::node::{Action, Fencing, OwnerToken, Reply, Request};
 use crate::options::Terms;
+use crate::protocol::fencing;
 use crate::protocol::quorum::Standing;
-use crate::round::{Nodes, Round};
+use crate::protocol::token::FencingToken;
+use crate::round::{Answer, Nodes, Outstanding, Round};
 
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.
@@ -33,8 +38,10 @@ pub(crate) struct Claim {
     acquire: Round,
     /// Where it may be, once that is settled: extensions set no keys.
     won_on: Option<Vec<Whereabouts>>,
+    /// F4: the largest counter known, once there is a token.
+    highest: Option<FencingToken>,
     /// The acquire on its way to nodes that were not waited for.
-    stragglers: Option<AbortOnDropHandle<()>>,
+    stragglers: Option<Stragglers>,
     /// The release, once it is sent: tells where the token is no more.
     release: Option<Round>,
 }
@@ -45,14 +52,17 @@ impl Claim {
         let owner = OwnerToken::random();
         let action = Action::Acquire {
             ttl: terms.ttl,
-            scripted: terms.fencing,
+            fencing: terms.fencing.then(|| Fencing {
+                seed: seed(nodes),
+                retention: terms.retention,
+            }),
         };
         let request = Request {
             key: key.clone(),
             owner,
             action,
         };
-        let acquire = Round::new(nodes, action, terms.node_budget, janitor.runtime());
+        let acquire = Round::new(nodes, terms.node_budget, janitor.runtime());
         let mut claim = Claim {
             nodes: nodes.clone(),
             janitor: janitor.clone(),
@@ -62,6 +72,7 @@ impl Claim {
             until: gone_by(acquire.started, terms.node_budget, terms.ttl),
             acquire,
             won_on: None,
+            highest: None,
             stragglers: None,
             release: None,
         };
@@ -75,14 +86,32 @@ impl Claim {
         &mut self.acquire
     }
 
+    /// When the acquire was sent: `t0`.
+    pub(crate) fn sent(&self) -> Instant {
+        self.acquire.started
+    }
+
+    /// F2, F3: the token for what the acquire was granted, or what the nodes said in place of certifying one.
+    pub(crate) async fn certify(&mut self, terms: &Terms) -> Result<FencingToken, Votes> {
+        let until = self.acquire.started + terms.believable;
+        let (key, owner) = (self.key.clone(), self.owner);
+        let request = |action| Request {
+            key: key.clone(),
+            owner,
+            action,
+        };
+        certify(&mut self.acquire, request, terms.node_budget, until).await
+    }
+
     /// The acquire won. It is still sent to nodes in whose lanes it waits: a lease on a bare quorum would not outlive the
     /// loss of a single node.
-    pub(crate) fn won(&mut self) {
+    pub(crate) fn won(&mut self, token: Option<FencingToken>) {
         self.won_on = Some(self.whereabouts());
+        let counters = self.acquire.answers().flatten().filter_map(counter);
+        self.highest = counters.chain(token).max();
         let outstanding = self.acquire.take_outstanding();
         if !outstanding.is_empty() {
-            let all = join_all(outstanding).map(drop);
-            self.stragglers = Some(AbortOnDropHandle::new(self.janitor.runtime().spawn(all)));
+            self.stragglers = Some(Stragglers::wait(outstanding, self.janitor.runtime()));
         }
     }
 
@@ -101,10 +130,10 @@ impl Claim {
     /// L1: compare-and-delete on all nodes; returns when the outcome is known. Nodes that have not answered by then are
     /// seen to in the background, as they are if this future is dropped.
     pub(crate) async fn release(mut self) -> ReleaseOutcome {
-        self.stragglers = None;
+        self.let_stragglers_go();
         let round = Round::start(
             &self.nodes,
-            &self.request(Action::Release),
+            &self.release_request(),
             self.release_budget,
             self.janitor.runtime(),
         );
@@ -121,7 +150,7 @@ impl Claim {
     fn whereabouts(&self) -> Vec<Whereabouts> {
         let numbered = self.acquire.answers().enumerate();
         let possible = numbered.filter_map(|(node, answer)| match answer {
-            Some(Ok(Reply::Granted)) => Some(Whereabouts {
+            Some(Ok(Reply::Granted { .. })) => Some(Whereabouts {
                 node,
                 confirmed: true,
             }),
@@ -136,6 +165,20 @@ impl Claim {
             Some(_) => None,
         });
         possible.collect()
+    }
+
+    /// F4: carries the largest counter, so that the nodes agree again and the next acquire needs one round.
+    fn release_request(&self) -> Request {
+        self.request(Action::Release {
+            counter: self.highest,
+        })
+    }
+
+    /// The acquire is sent no more where it was not, and what stragglers have said is taken in.
+    fn let_stragglers_go(&mut self) {
+        if let Some(stragglers) = self.stragglers.take() {
+            self.highest = self.highest.max(stragglers.highest());
+        }
     }
 
     fn request(&self, action: Action) -> Request {
@@ -160,7 +203,7 @@ impl Drop for Claim {
         let left = self.won_on.take().unwrap_or_else(|| self.whereabouts());
         // Before anything is asked, so that nothing sends the acquire once more behind the deletion.
         self.acquire.abandon();
-        self.stragglers = None;
+        self.let_stragglers_go();
         let mut release = self.release.take();
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
         for Whereabouts { node, confirmed } in left {
@@ -179,7 +222,7 @@ impl Drop for Claim {
                 continue;
             }
             let leftover = Leftover {
-                request: self.request(Action::Release),
+                request: self.release_request(),
                 asked: under_way
                     .iter()
                     .position(|call| call.number == node)
@@ -190,6 +233,48 @@ impl Drop for Claim {
             self.janitor.remove(node, leftover);
         }
     }
+}
+
+/// Nodes that were not waited for.
+struct Stragglers {
+    highest: Arc<AtomicU64>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Stragglers {
+    fn wait(outstanding: Vec<Outstanding>, runtime: &Handle) -> Self {
+        let highest = Arc::new(AtomicU64::new(0));
+        let heard = highest.clone();
+        let mut outstanding: FuturesUnordered<Outstanding> = outstanding.into_iter().collect();
+        let task = runtime.spawn(async move {
+            while let Some((_, answer)) = outstanding.next().await {
+                heard.fetch_max(counter(&answer).map_or(0, FencingToken::get), Relaxed);
+            }
+        });
+        Stragglers {
+            highest,
+            _task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    /// The largest counter among their grants so far. It may be ahead of the token.
+    fn highest(&self) -> Option<FencingToken> {
+        FencingToken::new(self.highest.load(Relaxed))
+    }
+}
+
+fn counter(answer: &Answer) -> Option<FencingToken> {
+    match answer {
+        Ok(Reply::Granted { counter }) => *counter,
+        _ => None,
+    }
+}
+
+/// F5: one seed for all nodes.
+fn seed(nodes: &Nodes) -> FencingToken {
+    let mut clocks: Vec<u64> = nodes.iter().filter_map(|node| node.clock()).collect();
+    let own = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    fencing::seed(&mut clocks, u64::try_from(own.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// When a key has expired by itself: what sets or extends it acts at most a budget late (A9), and then it lives for a TTL.

@@ -33,7 +33,7 @@ impl NodeVote {
 /// What an answer means in any round: grants, extensions and deletions are "yes".
 pub(crate) fn vote(answer: &Result<Reply, Fault>) -> Vote {
     match answer {
-        Ok(Reply::Granted | Reply::Extended | Reply::Released) => Vote::Yes,
+        Ok(Reply::Granted { .. } | Reply::Raised { .. } | Reply::Extended | Reply::Released) => Vote::Yes,
         Ok(Reply::Held { .. } | Reply::Missing | Reply::Foreign) => Vote::No,
         Err(_) => Vote::Fault,
     }
@@ -42,6 +42,16 @@ pub(crate) fn vote(answer: &Result<Reply, Fault>) -> Vote {
 impl Votes {
     pub(crate) fn new(votes: Vec<NodeVote>) -> Self {
         Votes(votes)
+    }
+
+    /// The same, but for what the node has said since.
+    pub(crate) fn correct(&mut self, node: usize, answer: Result<Reply, Fault>) {
+        self.0[node].answer = Some(answer);
+    }
+
+    /// Whether a quorum of nodes answered, whatever they said (R5).
+    pub(crate) fn responsive(&self) -> bool {
+        self.yes() + self.no() >= self.quorum()
     }
 
     /// The nodes' votes, in the order in which the nodes were configured.

@@ -11,6 +11,7 @@ use crate::claim::Claim;
 use crate::error::{ExtendError, LossReason, Lost, Votes};
 use crate::options::Terms;
 use crate::protocol::quorum::Standing;
+use crate::protocol::token::FencingToken;
 use crate::round::Round;
 use crate::timer::sleep_until;
 
@@ -20,6 +21,8 @@ pub(crate) struct Hold {
     pub(crate) terms: Terms,
     /// What the nodes said when it was acquired.
     pub(crate) votes: Votes,
+    /// F6: the same from beginning to end.
+    pub(crate) token: Option<FencingToken>,
     /// A5: `t0`.
     pub(crate) started: Instant,
     /// What stands on the nodes. Taken out when the lease is over; no extension can be sent after that (E2).
@@ -50,15 +53,17 @@ impl Hold {
         resource: Arc<str>,
         terms: Terms,
         votes: Votes,
-        started: Instant,
+        token: Option<FencingToken>,
         claim: Claim,
         home: Handle,
     ) -> Self {
+        let started = claim.sent();
         let deadline = capped(&terms, started, started + terms.believable);
         Hold {
             resource,
             terms,
             votes,
+            token,
             started,
             claim: Mutex::new(Some(claim)),
             home,

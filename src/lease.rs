@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{ExtendError, Lost, ReleaseOutcome, Votes};
 use crate::hold::Hold;
+use crate::protocol::token::FencingToken;
 use crate::watchdog;
 
 /// A lock that is held, until it is released, dropped or lost.
@@ -89,6 +90,23 @@ impl LeaseHandle {
     /// What is locked.
     pub fn resource(&self) -> &str {
         &self.hold.resource
+    }
+
+    /// Tells this lease from earlier ones: larger than the token of any lease on this resource that was acquired before this
+    /// attempt began. Stays the same however often the lease is extended. `None` with
+    /// [`fencing(false)`](crate::LockRequest::fencing) only.
+    ///
+    /// Send it with every write, and have the store refuse smaller ones than it has seen. That is what keeps a holder that
+    /// was paused for longer than its lease from overwriting the work of the next one; no lock can.
+    ///
+    /// ```
+    /// # fn show(lease: &quorlock::Lease) {
+    /// // As a parameter of a statement that ends in `AND fencing_token <= $1`. NULL, where there is none, updates nothing.
+    /// let parameter: Option<i64> = lease.fencing_token().map(i64::from);
+    /// # }
+    /// ```
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.hold.token
     }
 
     /// The moment from which on the lock must be taken for lost. Moves when the lease is extended; never beyond
@@ -174,6 +192,7 @@ impl LeaseHandle {
         f.debug_struct(name)
             .field("resource", &self.resource())
             .field("held", &self.is_held())
+            .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

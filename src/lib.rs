@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod builder;
+mod certify;
 mod claim;
 mod error;
 mod hold;
@@ -26,8 +27,8 @@ pub use error::{
 pub use fred;
 pub use lease::{Lease, LeaseHandle};
 pub use options::{
-    Backoff, Drift, MAX_CONNECT_TIMEOUT, MAX_NODES, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, MAX_TTL, MIN_TTL,
-    OptionError,
+    Backoff, Drift, MAX_CONNECT_TIMEOUT, MAX_NODES, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, MAX_RETENTION,
+    MAX_TTL, MIN_TTL, OptionError,
 };
 pub use protocol::token::{FencingToken, NotAToken};
 pub use redis::NodeConfig;

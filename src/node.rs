@@ -10,6 +10,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
+use crate::protocol::token::FencingToken;
+
 /// One independent vote: a single Redis or Valkey master, never a replica and never a member of a cluster.
 pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// How to call this node in messages: an address without credentials.
@@ -26,6 +28,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     ///
     /// Called within a tokio runtime.
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>>;
+
+    /// The node's own clock as far as it is known, in microseconds since 1970. Missing counters start from it (F5); it
+    /// need not be exact.
+    fn clock(&self) -> Option<u64> {
+        None
+    }
 
     /// What is known of the node's state right now.
     fn status(&self) -> NodeState {
@@ -67,35 +75,63 @@ pub enum Action {
     Acquire {
         /// Expiry to set.
         ttl: Duration,
-        /// `false` asks for the plain `SET key token NX PX ttl`, without a script and so without A9.
-        scripted: bool,
+        /// How to count the grant (F1); the key and its counter change in one step. `None` asks for the plain
+        /// `SET key token NX PX ttl`, without a counter, without a script, and so without A9.
+        fencing: Option<Fencing>,
+    },
+    /// If the key holds the owner token, raise its counter to `token`, if it is lower (F3). A missing counter stays missing.
+    Raise {
+        /// The token to be issued.
+        token: FencingToken,
     },
     /// If the key holds the owner token, let it expire `ttl` from now; never earlier than it would have (E1).
     Extend {
         /// Expiry to set.
         ttl: Duration,
     },
-    /// If the key holds the owner token, delete it (L1).
-    Release,
+    /// If the key holds the owner token, delete it (L1). Whoever holds it, raise its counter to `counter`, if it is there and
+    /// lower (F4).
+    Release {
+        /// The largest counter that is known; `None` where no token was issued.
+        counter: Option<FencingToken>,
+    },
+}
+
+/// How a node counts the grants of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fencing {
+    /// F5: what a missing counter starts from, unless the node's clock disagrees by more than a second. The same for all
+    /// nodes.
+    pub seed: FencingToken,
+    /// How long a counter lives from when it is started; `None`: for ever.
+    pub retention: Option<Duration>,
 }
 
 /// A node's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Acquire: the key is ours.
-    Granted,
+    Granted {
+        /// F1: the counter after this grant; `None` for a plain `SET`.
+        counter: Option<FencingToken>,
+    },
     /// Acquire: the key holds another token.
     Held {
         /// Until it expires; `None` if it never does.
         remaining: Option<Duration>,
     },
+    /// Raise: the key is ours.
+    Raised {
+        /// The counter, now at least what it was to be raised to.
+        counter: FencingToken,
+    },
     /// Extend: done.
     Extended,
     /// Release: the key was ours and is deleted.
     Released,
-    /// Extend or release: there is no such key.
+    /// Raise, extend or release: there is no such key. Raise: or there is no counter.
     Missing,
-    /// Extend or release: the key holds another token.
+    /// Raise, extend or release: the key holds another token.
     Foreign,
 }
 

@@ -17,6 +17,13 @@ pub const MIN_TTL: Duration = Duration::from_millis(10);
 pub const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// Longest time to connect in: an hour.
 pub const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(3_600);
+/// Longest [`counter_retention`](crate::LockRequest::counter_retention) other than for ever: ten times [`MAX_TTL`].
+pub const MAX_RETENTION: Duration = Duration::from_secs(3_650 * 24 * 3_600);
+/// F5: a counter outlives every lease that it has counted by far.
+const RETENTION_IN_TTLS: u32 = 10;
+const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 3_600);
+/// What the key of a resource's counter ends in, and the key of a lock does not.
+const COUNTER_SUFFIX: &str = "#fence";
 /// Most nodes in a set.
 pub const MAX_NODES: usize = 64;
 
@@ -32,6 +39,12 @@ pub enum OptionError {
     LongResource {
         /// Its length.
         bytes: usize,
+    },
+    /// The resource's key would end like that of a fencing counter.
+    #[error("the key {key:?} ends in {COUNTER_SUFFIX:?}: that is kept for the fencing counter of {:?}", .key.trim_end_matches(COUNTER_SUFFIX))]
+    ReservedName {
+        /// Prefix and name.
+        key: Arc<str>,
     },
     /// The key prefix is too long.
     #[error("the key prefix has {bytes} bytes; at most {MAX_PREFIX_BYTES} are allowed")]
@@ -64,6 +77,16 @@ pub enum OptionError {
     /// `max_hold` is zero.
     #[error("max_hold is zero: nothing could ever be held")]
     MaxHold,
+    /// The time to keep fencing counters for is out of bounds.
+    #[error(
+        "a counter retention of {retention:?} is out of bounds: at least {least:?} (ten times the TTL) and at most 3,650 days, or Duration::MAX for ever"
+    )]
+    Retention {
+        /// As given.
+        retention: Duration,
+        /// Ten times the TTL.
+        least: Duration,
+    },
     /// The time to connect in is out of bounds.
     #[error(
         "a connect timeout of {timeout:?} is out of bounds: more than zero, at most {MAX_CONNECT_TIMEOUT:?}"
@@ -118,6 +141,7 @@ pub(crate) struct LockOptions {
     pub(crate) watchdog: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) fencing: bool,
+    pub(crate) retention: Option<Duration>,
     pub(crate) backoff: Backoff,
 }
 
@@ -131,6 +155,7 @@ impl Default for LockOptions {
             watchdog: true,
             max_hold: None,
             fencing: true,
+            retention: None,
             backoff: Backoff::default(),
         }
     }
@@ -148,6 +173,8 @@ pub(crate) struct Terms {
     pub(crate) watchdog: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) fencing: bool,
+    /// F5: how long a counter lives from when it is started, in whole milliseconds; `None`: for ever.
+    pub(crate) retention: Option<Duration>,
 }
 
 impl LockOptions {
@@ -178,7 +205,20 @@ impl LockOptions {
             watchdog: self.watchdog,
             max_hold: self.max_hold,
             fencing: self.fencing,
+            retention: self.retention(ttl)?,
         })
+    }
+
+    fn retention(&self, ttl: Duration) -> Result<Option<Duration>, OptionError> {
+        let least = ttl * RETENTION_IN_TTLS;
+        let retention = self.retention.unwrap_or(DEFAULT_RETENTION.max(least));
+        if retention == Duration::MAX {
+            return Ok(None);
+        }
+        if retention < least || retention > MAX_RETENTION {
+            return Err(OptionError::Retention { retention, least });
+        }
+        Ok(Some(Duration::from_millis(retention.as_millis() as u64)))
     }
 }
 
@@ -192,7 +232,16 @@ pub(crate) fn key(prefix: &str, resource: &str) -> Result<Arc<str>, OptionError>
             bytes: resource.len(),
         });
     }
-    Ok(format!("{prefix}{resource}").into())
+    let key: Arc<str> = format!("{prefix}{resource}").into();
+    if key.ends_with(COUNTER_SUFFIX) {
+        return Err(OptionError::ReservedName { key });
+    }
+    Ok(key)
+}
+
+/// The key of the counter that goes with a lock's key. No lock has it.
+pub(crate) fn counter_key(key: &str) -> String {
+    format!("{key}{COUNTER_SUFFIX}")
 }
 
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), OptionError> {

@@ -181,10 +181,23 @@ impl LockRequest {
         self
     }
 
-    /// `false` takes the lock with the plain `SET key token NX PX ttl` in place of the script that also refuses to act
-    /// late. On by default.
+    /// `false` takes the lock with the plain `SET key token NX PX ttl`: no [fencing token](LeaseHandle::fencing_token), and no
+    /// refusal to act late. On by default.
+    ///
+    /// All users of a resource should agree: whoever takes it without fencing is not seen by the tokens of the others.
     pub fn fencing(mut self, on: bool) -> Self {
         self.options.fencing = on;
+        self
+    }
+
+    /// How long each node keeps a resource's counter, from when it was started. Default 24 hours, or ten times the TTL if
+    /// that is longer; at least ten times the TTL. [`Duration::MAX`] keeps it for ever, one small key for every resource
+    /// that was ever locked.
+    ///
+    /// A counter that has expired starts again from the node's clock, and so ahead of where it was: the order of tokens then
+    /// rests on clocks that agree to within this time.
+    pub fn counter_retention(mut self, retention: Duration) -> Self {
+        self.options.retention = Some(retention);
         self
     }
 
@@ -288,14 +301,23 @@ impl LockRequest {
                 Some(false) | None => Defeat::NoQuorum(round.votes()),
             });
         }
-        let (started, votes) = (round.started, round.votes());
+        let certified = if terms.fencing {
+            claim.certify(&terms).await.map(Some)
+        } else {
+            Ok(None)
+        };
+        let (started, votes) = (claim.attempt().started, claim.attempt().votes());
         // A5: checked when everything that had to be awaited has been.
         if Instant::now() >= started + terms.believable {
             return Err(Defeat::TooLate(votes));
         }
-        claim.won();
+        let token = certified.map_err(|votes| match votes.responsive() {
+            true => Defeat::Held(votes),
+            false => Defeat::NoQuorum(votes),
+        })?;
+        claim.won(token);
         let home = inner.janitor.runtime();
-        let hold = Hold::new(self.resource.clone(), terms, votes, started, claim, home.clone());
+        let hold = Hold::new(self.resource.clone(), terms, votes, token, claim, home.clone());
         Ok(Lease::start(hold, home))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::error::{NodeVote, Votes, vote};
 use crate::node::{Action, Fault, Node, Reply, Request};
@@ -29,7 +29,6 @@ pub(crate) struct Round {
     pub(crate) started: Instant,
     pub(crate) budget: Duration,
     home: Handle,
-    action: Action,
     answers: Vec<Option<Answer>>,
     tally: Tally,
     outstanding: FuturesUnordered<Outstanding>,
@@ -38,6 +37,7 @@ pub(crate) struct Round {
 /// A node that has not answered yet.
 pub(crate) struct Outstanding {
     pub(crate) number: usize,
+    action: Action,
     pub(crate) call: BoxFuture<'static, Answer>,
 }
 
@@ -45,27 +45,28 @@ impl Future for Outstanding {
     type Output = (usize, Answer);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let number = self.number;
-        self.call.poll_unpin(cx).map(|answer| (number, answer))
+        let (number, action) = (self.number, self.action);
+        self.call
+            .poll_unpin(cx)
+            .map(|answer| (number, answer.and_then(|reply| fitting(reply, action))))
     }
 }
 
 impl Round {
     /// A2: sends to all nodes. When this returns, the request has its place in every node's lane.
     pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, home: &Handle) -> Round {
-        let mut round = Round::new(nodes, request.action, budget, home);
+        let mut round = Round::new(nodes, budget, home);
         round.send(request);
         round
     }
 
     /// A round that has not been sent. Its time runs from here on.
-    pub(crate) fn new(nodes: &Nodes, action: Action, budget: Duration, home: &Handle) -> Round {
+    pub(crate) fn new(nodes: &Nodes, budget: Duration, home: &Handle) -> Round {
         Round {
             nodes: nodes.clone(),
             started: Instant::now(),
             budget,
             home: home.clone(),
-            action,
             answers: vec![None; nodes.len()],
             tally: Tally::new(nodes.len()),
             outstanding: FuturesUnordered::new(),
@@ -73,11 +74,30 @@ impl Round {
     }
 
     pub(crate) fn send(&mut self, request: &Request) {
-        let _home = self.home.enter();
-        for (number, node) in self.nodes.iter().enumerate() {
-            let call = node.call(request.clone(), self.budget);
-            self.outstanding.push(Outstanding { number, call });
+        for number in 0..self.nodes.len() {
+            let call = self.ask(number, request.clone(), self.budget);
+            self.outstanding.push(call);
         }
+    }
+
+    /// Sends something to one of the nodes. Its answer is the caller's; it is no part of this round.
+    pub(crate) fn ask(&self, number: usize, request: Request, budget: Duration) -> Outstanding {
+        let _home = self.home.enter();
+        let action = request.action;
+        let call = self.nodes[number].call(request, budget);
+        Outstanding { number, action, call }
+    }
+
+    /// The next node that answers; `None` if none is left to.
+    pub(crate) async fn hear(&mut self) -> Option<usize> {
+        let (number, answer) = self.outstanding.next().await?;
+        self.record(number, answer);
+        Some(number)
+    }
+
+    /// Waits for a moment.
+    pub(crate) fn until(&self, moment: Instant) -> Sleep {
+        sleep_until(&self.home, moment)
     }
 
     /// A4: waits for the verdict, and for no node longer than its budget. Never [`Verdict::Pending`].
@@ -101,7 +121,10 @@ impl Round {
                     None => return,
                 },
                 // A3, T3: the time is kept here, for all nodes alike.
-                () = &mut deadline => return self.give_up(),
+                () = &mut deadline => {
+                    self.give_up();
+                    return;
+                }
             }
         }
         // What has come by now is heard as well, though it decides nothing: it tells an outage from a holder, and where
@@ -121,17 +144,19 @@ impl Round {
         std::mem::take(&mut self.outstanding).into_iter().collect()
     }
 
-    fn give_up(&mut self) {
-        for number in 0..self.answers.len() {
-            if self.answers[number].is_none() {
-                self.record(number, Err(Fault::Timeout { after: self.budget }));
-            }
+    /// Counts those who have not answered as failed. Which they are.
+    pub(crate) fn give_up(&mut self) -> Vec<usize> {
+        let silent: Vec<usize> = (0..self.answers.len())
+            .filter(|number| self.answers[*number].is_none())
+            .collect();
+        for number in &silent {
+            self.record(*number, Err(Fault::Timeout { after: self.budget }));
         }
+        silent
     }
 
     fn record(&mut self, number: usize, answer: Answer) {
         if self.answers[number].is_none() {
-            let answer = answer.and_then(|reply| fitting(reply, self.action));
             self.tally.record(vote(&answer));
             self.answers[number] = Some(answer);
         }
@@ -142,8 +167,13 @@ impl Round {
     }
 
     /// The nodes' answers so far, in their order.
-    pub(crate) fn answers(&self) -> impl Iterator<Item = Option<&Answer>> {
+    pub(crate) fn answers(&self) -> impl ExactSizeIterator<Item = Option<&Answer>> {
         self.answers.iter().map(Option::as_ref)
+    }
+
+    /// The node's answer, if it has come.
+    pub(crate) fn answer(&self, number: usize) -> Option<&Answer> {
+        self.answers[number].as_ref()
     }
 
     /// What the node has answered, unless it failed.
@@ -163,9 +193,17 @@ impl Round {
 /// A reply that answers something else than was asked is no reply.
 fn fitting(reply: Reply, action: Action) -> Answer {
     let fits = match action {
-        Action::Acquire { .. } => matches!(reply, Reply::Granted | Reply::Held { .. }),
+        // F6: a grant that comes without a counter where one was asked for is not counted as one without a token.
+        Action::Acquire { fencing, .. } => match reply {
+            Reply::Granted { counter } => counter.is_some() == fencing.is_some(),
+            reply => matches!(reply, Reply::Held { .. }),
+        },
+        Action::Raise { token } => match reply {
+            Reply::Raised { counter } => counter >= token,
+            reply => matches!(reply, Reply::Missing | Reply::Foreign),
+        },
         Action::Extend { .. } => matches!(reply, Reply::Extended | Reply::Missing | Reply::Foreign),
-        Action::Release => matches!(reply, Reply::Released | Reply::Missing | Reply::Foreign),
+        Action::Release { .. } => matches!(reply, Reply::Released | Reply::Missing | Reply::Foreign),
     };
     if fits {
         Ok(reply)

@@ -2,11 +2,15 @@
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/mod.rs"]
+mod common;
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use common::LOCK_KEYS;
 use futures_util::FutureExt;
 use quorlock::testbed::Testbed;
 use quorlock::{LossReason, Redlock, ReleaseOutcome};
@@ -14,7 +18,13 @@ use quorlock::{LossReason, Redlock, ReleaseOutcome};
 async fn keys(testbed: &Testbed) -> Vec<i64> {
     let mut keys = Vec::new();
     for node in testbed.nodes() {
-        keys.push(node.command(&["DBSIZE"]).await.unwrap().as_int().unwrap());
+        keys.push(
+            node.command(&["EVAL", LOCK_KEYS, "0"])
+                .await
+                .unwrap()
+                .as_int()
+                .unwrap(),
+        );
     }
     keys
 }

@@ -47,6 +47,13 @@ impl NodeClock {
         local.saturating_add(self.high).saturating_add(self.wander(local))
     }
 
+    /// What the node's clock shows at our time `local`, most likely.
+    pub(crate) fn estimate(&self, local: i64) -> i64 {
+        local
+            .saturating_add(self.low)
+            .saturating_add(self.high.saturating_sub(self.low) / 2)
+    }
+
     fn wander(&self, local: i64) -> i64 {
         local.saturating_sub(self.at).max(0).saturating_mul(WANDER_PPM) / 1_000_000
     }

@@ -10,8 +10,7 @@ use crate::node::{Fault, Unfit};
 const LONGEST_MESSAGE: usize = 200;
 
 /// What a lock needs of a user with restricted rights.
-const NEEDS: &str =
-    "+evalsha +eval +script|load +info +time +set +get +del +pexpire +pttl, and ~<prefix>* for keys";
+const NEEDS: &str = "+evalsha +eval +script|load +info +time +set +get +mget +del +incr +incrby +pexpire +pttl, and ~<prefix>* for keys";
 
 /// What the transport reports: error replies, and failures of its own.
 pub(super) fn from_error(error: &Error) -> Fault {
@@ -67,6 +66,9 @@ fn unknown(error: &Error) -> Fault {
     }
 }
 
+/// How Redis 6 and 7.0 say NOPERM of a command in a script.
+const NOT_IN_SCRIPTS: &str = "ERR The user executing the script can't ";
+
 /// An error reply to one request of a batch.
 pub(super) fn from_message(message: &str) -> Fault {
     named(message).unwrap_or_else(|| Fault::Server {
@@ -86,6 +88,9 @@ fn named(message: &str) -> Option<Fault> {
         }
         _ => message,
     };
+    if inner.trim_start_matches('-').starts_with(NOT_IN_SCRIPTS) {
+        return Some(Fault::NoPermission { needs: NEEDS });
+    }
     let code = inner
         .trim_start_matches('-')
         .split(' ')
@@ -151,6 +156,10 @@ mod tests {
             ("BUSY Redis is busy running a script.", Fault::Busy),
             ("NOAUTH Authentication required.", Fault::Auth { code: "NOAUTH" }),
             ("CLUSTERDOWN The cluster is down", Fault::ClusterDown),
+            (
+                "ERR The user executing the script can't run this command or subcommand",
+                Fault::NoPermission { needs: NEEDS },
+            ),
             ("NOSCRIPT No matching script.", Fault::NoScript),
             ("MOVED 3999 127.0.0.1:6381", Fault::Unfit(Unfit::ClusterMember)),
         ];

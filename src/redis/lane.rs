@@ -62,7 +62,7 @@ impl Job {
     }
 
     fn is_plain(&self) -> bool {
-        matches!(self.request.action, Action::Acquire { scripted: false, .. })
+        matches!(self.request.action, Action::Acquire { fencing: None, .. })
     }
 }
 
@@ -225,6 +225,11 @@ impl Lane {
         queue.into_iter().for_each(|job| job.answer(Err(fault.clone())));
     }
 
+    /// The server's clock, while there is a connection.
+    pub(super) fn clock(&self) -> Option<u64> {
+        self.state().link.as_ref().map(|link| link.node_time())
+    }
+
     pub(super) fn status(&self) -> &watch::Sender<NodeState> {
         &self.status
     }
@@ -286,7 +291,7 @@ fn answered(answer: Result<Result<Reply, Fault>, oneshot::error::RecvError>) -> 
 async fn run_scripted(link: &Link, mut jobs: Vec<Job>, only_ask: bool) {
     let mut by_text = false;
     loop {
-        let items: Vec<Item<'_>> = jobs.iter().map(|job| item(job, only_ask)).collect();
+        let items: Vec<Item<'_>> = jobs.iter().map(|job| item(link, job, only_ask)).collect();
         let replies = link.eval(&items, by_text, patience(&jobs)).await;
         match replies {
             // Not executed, so it may be sent once more (A8); but only for those who still wait. Who has given up may
@@ -325,21 +330,23 @@ async fn run_plain(link: &Link, mut jobs: Vec<Job>) {
         return run_scripted(link, jobs, false).await;
     };
     let ttl = match job.request.action {
-        Action::Acquire { ttl, .. } | Action::Extend { ttl } => ttl,
-        Action::Release => Duration::ZERO,
+        Action::Acquire { ttl, .. } => ttl,
+        // Not plain.
+        _ => Duration::ZERO,
     };
     match link.set(&job.request, ttl, job.patience).await {
-        Ok(true) => job.answer(Ok(Reply::Granted)),
+        Ok(true) => job.answer(Ok(Reply::Granted { counter: None })),
         // By whom it is held, and whether by a lock at all, only a question tells (A7, R5).
         Ok(false) => run_scripted(link, vec![job], true).await,
         Err(fault) => job.answer(Err(fault)),
     }
 }
 
-fn item(job: &Job, only_ask: bool) -> Item<'_> {
+fn item<'a>(link: &Link, job: &'a Job, only_ask: bool) -> Item<'a> {
     Item {
         request: &job.request,
         latest: job.latest,
+        oldest_counter: link.oldest_counter(),
         only_ask,
     }
 }

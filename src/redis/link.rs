@@ -28,6 +28,9 @@ const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
 /// However long the budgets are: one caller with hours of TTL must not hide a hung connection from all others.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
 
+/// F5: how far ahead of the node's clock a counter may be started, in microseconds.
+const FORWARD: i64 = 1_000_000;
+
 /// Finds out about peers that are gone while nothing is sent.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -38,6 +41,7 @@ pub(super) struct Link {
     digest: Option<Value>,
     epoch: Instant,
     clock: Mutex<NodeClock>,
+    oldest_counter: i64,
     warnings: Vec<String>,
     /// A call was not answered in time (T4).
     suspect: Notify,
@@ -146,6 +150,9 @@ impl Link {
             digest,
             epoch,
             clock: Mutex::new(clock),
+            oldest_counter: node_time
+                .saturating_sub(facts.uptime_micros())
+                .saturating_add(FORWARD),
             warnings: facts.warnings(),
             suspect: Notify::new(),
             changed: CancellationToken::new(),
@@ -164,6 +171,19 @@ impl Link {
 
     pub(super) fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// F5: what a counter that was started since the server was is at least.
+    ///
+    /// After a crash, a server may have lost the last of what it had acknowledged, and its counters with it.
+    pub(super) fn oldest_counter(&self) -> i64 {
+        self.oldest_counter
+    }
+
+    /// The node's clock now, in microseconds since 1970: the best guess.
+    pub(super) fn node_time(&self) -> u64 {
+        let time = self.clock().estimate(micros_since(self.epoch));
+        u64::try_from(time).unwrap_or(0)
     }
 
     /// A9: the last moment on the node's clock for something that must not act later than `budget` from now.

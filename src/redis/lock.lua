@@ -1,58 +1,122 @@
--- All requests of one call, in order: KEYS[i] with ARGV[i], which is one string (a server takes longer over three):
--- the operation in one character, the owner token in 36, the last moment to act (us) in 19, and the TTL (ms) in the rest.
+-- All requests of one call, in order: for the i-th, KEYS[2i-1] is the lock, KEYS[2i] the counter that goes with it, and ARGV[i]
+-- one string (a server takes longer over several): the operation in one character, the owner token in 36, numbers of
+-- 16 digits each as named below, and the TTL (ms) in the rest. Times are in microseconds of the node's clock.
 --
---   a  acquire   set the key if it is free
+--   a  acquire   set the key if it is free, and count       last moment, seed, oldest counter, retention (ms); TTL
+--   s  set       set the key if it is free                  last moment; TTL
 --   h  held      only ask who holds it
---   e  extend    let it live for the TTL from now, if it holds the token
---   r  release   delete it, if it holds the token
+--   f  fence     raise the counter, if the key is ours      the token
+--   e  extend    let it live for the TTL from now           TTL
+--   r  release   delete the key if it is ours; raise the counter whoever holds it
+--                                                           the counter, 0 for none
 --
--- The answer has an entry a request: a number as below, {remaining ms} where another token is there, or an error's text.
--- Behind them, where it was looked at, the node's time: seconds and microseconds, as strings, since a Lua number would
--- lose digits when printed. Errors are caught one by one, so that no request spoils the others.
+-- The answer has an entry a request: the counter where one is counted or raised, otherwise a number of those below, {remaining ms}
+-- where another token is there, or an error's text. Behind them, where it was looked at, the node's time: seconds and
+-- microseconds. Errors are caught one by one, so that no request spoils the others.
+--
+-- Counters stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself.
 
-local DONE, TOO_LATE, MISSING, FOREIGN = 1, 2, 3, 4
+local DONE, TOO_LATE, MISSING, FOREIGN = 0, -1, -2, -3
+local ONE_SECOND = 1000000
 
 local time, now
 local answer = {}
-for i = 1, #KEYS do
-  local key, item = KEYS[i], ARGV[i]
+
+-- F1: counts a grant.
+local function count(counter, item)
+  local f = redis.pcall('INCR', counter)
+  if type(f) == 'table' then return f.err end
+  -- F5: it was missing, or is from before the node's last start and may have lost its latest part.
+  if f < tonumber(item:sub(70, 85)) then
+    local seed = tonumber(item:sub(54, 69))
+    if math.abs(seed - now) > ONE_SECOND then seed = now end
+    if seed > f then
+      local text, retention = ('%.0f'):format(seed), tonumber(item:sub(86, 101))
+      local set
+      if retention > 0 then
+        set = redis.pcall('SET', counter, text, 'PX', ('%.0f'):format(retention))
+      else
+        set = redis.pcall('SET', counter, text)
+      end
+      if set.err then return set.err end
+      f = seed
+    end
+  end
+  return f
+end
+
+-- Adds up to the token, and so keeps the expiry. Written even where nothing changes: a replica shall refuse, not agree.
+local function raise(counter, from, to)
+  return redis.pcall('INCRBY', counter, ('%.0f'):format(math.max(to - from, 0)))
+end
+
+for i = 1, #ARGV do
+  local key, counter, item = KEYS[2 * i - 1], KEYS[2 * i], ARGV[i]
   local operation, token = item:sub(1, 1), item:sub(2, 37)
-  local reply
-  if not time and (operation == 'a' or operation == 'e') then
+  local reply, holder
+  if not time and (operation == 'a' or operation == 's' or operation == 'e') then
     time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
   end
-  if operation == 'a' then
-    if now > tonumber(item:sub(38, 56)) then
+  if operation == 'a' or operation == 's' then
+    if now > tonumber(item:sub(38, 53)) then
       -- A9: what was under way for too long refuses itself.
       reply = TOO_LATE
     else
-      local set = redis.pcall('SET', key, token, 'NX', 'PX', item:sub(57))
-      reply = set and (set.err or DONE)
+      local counts = operation == 'a'
+      local set = redis.pcall('SET', key, token, 'NX', 'PX', item:sub(counts and 102 or 54))
+      if not set then holder = redis.pcall('GET', key) end
+      if set and set.err then
+        reply = set.err
+      elseif set or holder == token then
+        -- A7: the own token is as good as having set it.
+        reply = counts and count(counter, item) or DONE
+        -- Not counted, so not granted.
+        if type(reply) == 'string' then redis.pcall('DEL', key) end
+      end
+    end
+    if not reply then operation = 'h' end
+  elseif operation == 'f' or operation == 'r' then
+    local both = redis.pcall('MGET', key, counter)
+    if both.err then
+      reply = both.err
+    else
+      local from, to = tonumber(both[2]), tonumber(item:sub(38, 53))
+      if not both[1] then
+        reply = MISSING
+      elseif both[1] ~= token then
+        reply = FOREIGN
+      elseif operation == 'f' then
+        -- F3. Without its counter, a node certifies nothing.
+        reply = from and raise(counter, from, to) or MISSING
+      else
+        reply = redis.pcall('DEL', key)
+        if type(reply) == 'number' then reply = DONE end
+      end
+      if type(reply) == 'table' then reply = reply.err end
+      -- F4: for the next one only, so that it may as well fail.
+      if operation == 'r' and from and from < to then raise(counter, from, to) end
     end
   end
   if not reply then
-    local holder = redis.pcall('GET', key)
+    if holder == nil then holder = redis.pcall('GET', key) end
     if not holder then
       reply = MISSING
     elseif type(holder) == 'table' then
       reply = holder.err
     elseif holder ~= token then
       reply = FOREIGN
-      if operation == 'a' or operation == 'h' then
+      if operation == 'h' then
         local left = redis.pcall('PTTL', key)
         reply = type(left) == 'table' and left.err or { left }
       end
     else
-      -- A7: for an acquire, the own token is as good as having set it.
       reply = DONE
-      local result
-      if operation == 'r' then
-        result = redis.pcall('DEL', key)
-      elseif operation == 'e' then
-        -- E1: never shortens. Written even where nothing changes: a replica shall refuse, not agree.
+      if operation == 'e' then
+        -- E1: never shortens. Written even where nothing changes, as above.
         local left = redis.pcall('PTTL', key)
-        local ttl = item:sub(57)
+        local ttl = item:sub(38)
+        local result
         if type(left) == 'table' then
           result = left
         elseif left > tonumber(ttl) then
@@ -60,14 +124,14 @@ for i = 1, #KEYS do
         else
           result = redis.pcall('PEXPIRE', key, ttl)
         end
+        if type(result) == 'table' then reply = result.err end
       end
-      if type(result) == 'table' then reply = result.err end
     end
   end
   answer[i] = reply
 end
 if time then
-  answer[#KEYS + 1] = time[1]
-  answer[#KEYS + 2] = time[2]
+  answer[#ARGV + 1] = time[1]
+  answer[#ARGV + 2] = time[2]
 end
 return answer

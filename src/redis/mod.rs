@@ -103,6 +103,10 @@ impl Node for RedisNode {
         self.lane.call(request, budget)
     }
 
+    fn clock(&self) -> Option<u64> {
+        self.lane.clock()
+    }
+
     fn status(&self) -> NodeState {
         self.lane.status().borrow().clone()
     }

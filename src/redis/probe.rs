@@ -15,6 +15,7 @@ pub(super) struct Facts {
     pub(super) version: Arc<str>,
     eviction: Option<Arc<str>>,
     forgets: bool,
+    uptime_seconds: i64,
 }
 
 impl Facts {
@@ -63,7 +64,17 @@ impl Facts {
                 .filter(|policy| *policy != "noeviction")
                 .map(Arc::from),
             forgets: field("aof_enabled") == Some("0"),
+            uptime_seconds: need("uptime_in_seconds")?
+                .parse()
+                .map_err(|_| Unfit::Unreadable {
+                    detail: "its uptime is not a number".into(),
+                })?,
         })
+    }
+
+    /// For how long it has been running, less up to a second.
+    pub(super) fn uptime_micros(&self) -> i64 {
+        self.uptime_seconds.saturating_mul(1_000_000)
     }
 
     /// Settings under which the server may vote, but should not be run.
@@ -120,6 +131,7 @@ mod tests {
             ("redis_version", "7.0.15"),
             ("redis_mode", "standalone"),
             ("run_id", "abc"),
+            ("uptime_in_seconds", "7"),
             ("role", "master"),
             ("maxmemory_policy", "noeviction"),
             ("cluster_enabled", "0"),
@@ -141,6 +153,7 @@ mod tests {
     fn a_plain_master_may_vote() {
         let facts = Facts::read(&info(&[])).unwrap();
         assert_eq!(&*facts.run_id, "abc");
+        assert_eq!(facts.uptime_micros(), 7_000_000);
         assert!(facts.warnings().is_empty());
     }
 
@@ -167,6 +180,12 @@ mod tests {
                 ("run_id", ""),
                 Unfit::Unreadable {
                     detail: "no run_id in it".into(),
+                },
+            ),
+            (
+                ("uptime_in_seconds", "long"),
+                Unfit::Unreadable {
+                    detail: "its uptime is not a number".into(),
                 },
             ),
             (

@@ -7,13 +7,19 @@ use fred::types::Value;
 
 use super::fault;
 use crate::node::{Action, Fault, Reply, Request};
+use crate::options::counter_key;
+use crate::protocol::token::FencingToken;
 
 pub(super) const LOCK: &str = include_str!("lock.lua");
 
-const TOO_LATE: i64 = 2;
-const MISSING: i64 = 3;
-const FOREIGN: i64 = 4;
-const DONE: i64 = 1;
+// Counters are positive.
+const DONE: i64 = 0;
+const TOO_LATE: i64 = -1;
+const MISSING: i64 = -2;
+const FOREIGN: i64 = -3;
+
+/// The largest number of 16 digits. As a moment, it is in the year 2286.
+const LATEST: i64 = 9_999_999_999_999_999;
 
 /// One request on its way to a node.
 #[derive(Debug)]
@@ -21,34 +27,46 @@ pub(super) struct Item<'a> {
     pub(super) request: &'a Request,
     /// A9: the last moment at which an acquire may act, in microseconds of the node's clock.
     pub(super) latest: i64,
+    /// F5: counters below this are from before the node's last start, in microseconds of its clock.
+    pub(super) oldest_counter: i64,
     /// The plain SET went ahead; what is left is to ask who holds the key.
     pub(super) only_ask: bool,
 }
 
-/// Arguments of `EVALSHA` or `EVAL`: digest or text, the number of keys, the keys, and a packed string for each.
+/// Arguments of `EVALSHA` or `EVAL`: digest or text, the number of keys, the keys, and a packed string for each request.
 pub(super) fn arguments(script: Value, items: &[Item<'_>]) -> Vec<Value> {
-    let mut args = Vec::with_capacity(2 + 2 * items.len());
+    let mut args = Vec::with_capacity(2 + 3 * items.len());
     args.push(script);
-    args.push(Value::Integer(items.len() as i64));
-    args.extend(items.iter().map(|item| Value::from(&*item.request.key)));
+    args.push(Value::Integer(2 * items.len() as i64));
+    for item in items {
+        args.push(Value::from(&*item.request.key));
+        args.push(Value::from(counter_key(&item.request.key)));
+    }
     args.extend(items.iter().map(|item| Value::from(packed(item))));
     args
 }
 
 fn packed(item: &Item<'_>) -> String {
-    let (operation, ttl) = match item.request.action {
-        Action::Acquire { ttl, .. } if item.only_ask => ('h', ttl),
-        Action::Acquire { ttl, .. } => ('a', ttl),
-        Action::Extend { ttl } => ('e', ttl),
-        Action::Release => ('r', Duration::ZERO),
-    };
-    // Never negative: a node's clock counts from 1970.
-    format!(
-        "{operation}{}{:019}{}",
-        item.request.owner.value(),
-        item.latest.max(0),
-        millis(ttl)
-    )
+    let owner = item.request.owner.value();
+    let latest = item.latest.clamp(0, LATEST);
+    match item.request.action {
+        Action::Acquire { .. } if item.only_ask => format!("h{owner}"),
+        Action::Acquire { ttl, fencing: None } => format!("s{owner}{latest:016}{}", millis(ttl)),
+        Action::Acquire {
+            ttl,
+            fencing: Some(fencing),
+        } => format!(
+            "a{owner}{latest:016}{seed:016}{oldest:016}{retention:016}{ttl}",
+            seed = fencing.seed.get(),
+            // One at least: a counter that was missing shows 1.
+            oldest = item.oldest_counter.clamp(2, LATEST),
+            retention = fencing.retention.map_or(0, millis).min(LATEST),
+            ttl = millis(ttl),
+        ),
+        Action::Raise { token } => format!("f{owner}{:016}", token.get()),
+        Action::Extend { ttl } => format!("e{owner}{}", millis(ttl)),
+        Action::Release { counter } => format!("r{owner}{:016}", counter.map_or(0, FencingToken::get)),
+    }
 }
 
 pub(super) fn millis(ttl: Duration) -> i64 {
@@ -101,16 +119,13 @@ pub(super) fn time_of(seconds: &Value, micros: &Value) -> Result<i64, Fault> {
 
 fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
     match (entry, request.action) {
-        (Value::Integer(DONE), Action::Acquire { .. }) => Ok(Reply::Granted),
-        (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
-        (Value::Integer(DONE), Action::Release) => Ok(Reply::Released),
+        (Value::String(error), _) => Err(fault::from_message(&error)),
         (Value::Integer(TOO_LATE), Action::Acquire { .. }) => Err(Fault::TooLate),
+        (Value::Integer(DONE), Action::Acquire { fencing: None, .. }) => Ok(Reply::Granted { counter: None }),
         // It was held when the plain SET came, and no longer is.
         (Value::Integer(MISSING), Action::Acquire { .. }) => Ok(Reply::Held {
             remaining: Some(Duration::ZERO),
         }),
-        (Value::Integer(MISSING), Action::Extend { .. } | Action::Release) => Ok(Reply::Missing),
-        (Value::Integer(FOREIGN), Action::Extend { .. } | Action::Release) => Ok(Reply::Foreign),
         (Value::Array(held), Action::Acquire { .. }) => match held.as_slice() {
             [Value::Integer(-1)] => Ok(Reply::Held { remaining: None }),
             // -2: gone since it was found held. It was held.
@@ -119,9 +134,25 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             }),
             _ => Err(nonsense("held, but not for how long".into())),
         },
-        (Value::String(error), _) => Err(fault::from_message(&error)),
+        (Value::Integer(number), Action::Acquire { fencing: Some(_), .. }) => {
+            counter_of(number).map(|counter| Reply::Granted {
+                counter: Some(counter),
+            })
+        }
+        (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
+        (Value::Integer(DONE), Action::Release { .. }) => Ok(Reply::Released),
+        (Value::Integer(MISSING), _) => Ok(Reply::Missing),
+        (Value::Integer(FOREIGN), _) => Ok(Reply::Foreign),
+        (Value::Integer(number), Action::Raise { .. }) => {
+            counter_of(number).map(|counter| Reply::Raised { counter })
+        }
         (other, action) => Err(nonsense(format!("{:?} for {action:?}", other.kind()))),
     }
+}
+
+/// F6: what is no token is never issued as one.
+fn counter_of(number: i64) -> Result<FencingToken, Fault> {
+    FencingToken::try_from(number).map_err(|error| nonsense(format!("fencing counter {number}: {error}")))
 }
 
 fn nonsense(detail: String) -> Fault {

@@ -6,7 +6,7 @@ use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{Data, Testbed};
 use quorlock::{AcquireError, ConnectError, ExtendError, LossReason, Redlock, ReleaseOutcome, Votes};
 
-use crate::common::{ask, eventually};
+use crate::common::{LOCK_KEYS, ask, eventually};
 use crate::world::{Behaviour, Case, World, behaviours, cases};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
@@ -157,7 +157,7 @@ async fn without_a_quorum_a_release_is_uncertain(world: &World) {
     }
     redlock.shutdown().await;
     for url in world.live() {
-        let keys: i64 = ask(url, &[b"DBSIZE"]).await.unwrap();
+        let keys: i64 = ask(url, &[b"EVAL", LOCK_KEYS.as_bytes(), b"0"]).await.unwrap();
         assert_eq!(keys, 0);
     }
 }

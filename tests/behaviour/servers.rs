@@ -4,6 +4,7 @@ use quorlock::node::Fault;
 use quorlock::testbed::Testbed;
 use quorlock::{AcquireError, ConnectError, Redlock, ReleaseOutcome};
 
+use crate::common::LOCK_KEYS;
 use crate::world::{Case, cases};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -11,13 +12,15 @@ pub(crate) fn cases() -> Vec<Case> {
         the_documented_rights_are_enough,
         a_user_who_may_not_load_scripts_can_lock,
         a_user_who_may_not_run_scripts_is_told_what_is_missing,
+        a_user_who_may_not_count_is_told_what_is_missing,
         a_user_who_may_not_touch_the_keys_is_told_what_is_missing,
         a_user_who_may_not_be_probed_is_told_what_is_missing,
     ]
 }
 
-const RIGHTS: [&str; 9] = [
-    "+evalsha", "+eval", "+info", "+time", "+set", "+get", "+del", "+pexpire", "+pttl",
+const RIGHTS: [&str; 12] = [
+    "+evalsha", "+eval", "+info", "+time", "+set", "+get", "+mget", "+del", "+incr", "+incrby", "+pexpire",
+    "+pttl",
 ];
 
 /// A node, and a URL with which only `rights` are had there.
@@ -78,6 +81,18 @@ async fn a_user_who_may_not_run_scripts_is_told_what_is_missing() {
         .collect();
     let (_testbed, url) = with_rights("~quorlock:*", &rights).await;
     assert_refused(&url).await;
+}
+
+/// A script that was stopped half way by a missing right leaves no lock behind.
+async fn a_user_who_may_not_count_is_told_what_is_missing() {
+    let rights: Vec<&str> = RIGHTS.into_iter().filter(|right| *right != "+incr").collect();
+    let (testbed, url) = with_rights("~quorlock:*", &rights).await;
+    assert_refused(&url).await;
+    let answer = testbed.nodes()[0]
+        .command(&["EVAL", LOCK_KEYS, "0"])
+        .await
+        .unwrap();
+    assert_eq!(answer.as_int(), Some(0));
 }
 
 async fn a_user_who_may_not_touch_the_keys_is_told_what_is_missing() {

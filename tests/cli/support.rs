@@ -11,6 +11,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
+use crate::common::LOCK_KEYS;
+
 /// Long enough for anything that is going to happen, on any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -138,7 +140,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: imp
 pub(crate) async fn free(testbed: &Testbed) {
     for node in testbed.nodes() {
         eventually("nothing is left on the nodes", || async {
-            node.command(&["DBSIZE"]).await.unwrap() == Value::Int(0)
+            node.command(&["EVAL", LOCK_KEYS, "0"]).await.unwrap() == Value::Int(0)
         })
         .await;
     }

@@ -36,3 +36,6 @@ pub(crate) async fn ask<T: FromRedisValue>(url: &str, args: &[&[u8]]) -> redis::
 pub(crate) fn unique(what: &str) -> String {
     format!("suite/{}/{what}", uuid::Uuid::new_v4().simple())
 }
+
+/// `EVAL` it to learn how many locks a node has. Counters stay when locks go.
+pub(crate) const LOCK_KEYS: &str = "return #redis.call('KEYS', '*') - #redis.call('KEYS', '*#fence')";

@@ -42,9 +42,9 @@ enum Does {
 const ALL: [Does; 5] = [Does::Grant, Does::Hold, Does::Refuse, Does::Lose, Does::Never];
 
 impl Does {
-    fn plan(self, after: Duration) -> Plan {
+    fn plan(self, action: Action, after: Duration) -> Plan {
         match self {
-            Does::Grant => Plan::Answer(after, Ok(Reply::Granted)),
+            Does::Grant => Plan::Answer(after, Ok(yes(action))),
             Does::Hold => Plan::Answer(after, held()),
             Does::Refuse => Plan::Answer(after, refused()),
             Does::Lose => Plan::Answer(after, lost()),
@@ -131,9 +131,9 @@ fn world_of(world: &[Does], order: &[usize]) -> Vec<Arc<Puppet>> {
             let place = order.iter().position(|other| *other == node).unwrap();
             let mut releases = 0;
             Puppet::new(node, move |action| match action {
-                Action::Acquire { .. } => does.plan(ms(place as u64 + 1)),
+                Action::Acquire { .. } | Action::Raise { .. } => does.plan(action, ms(place as u64 + 1)),
                 Action::Extend { .. } => at_once(Ok(Reply::Extended)),
-                Action::Release => {
+                Action::Release { .. } => {
                     releases += 1;
                     match releases {
                         1 => Plan::Never,
@@ -219,7 +219,7 @@ async fn answers_that_are_there_at_once_take_no_time_and_a_hung_node_none_either
         for world in worlds(nodes) {
             let plan = world.clone();
             let nodes = puppets(nodes, move |node, action| match action {
-                Action::Acquire { .. } => plan[node].plan(Duration::ZERO),
+                Action::Acquire { .. } => plan[node].plan(action, Duration::ZERO),
                 other => at_once(Ok(yes(other))),
             });
             let redlock = redlock(&nodes, Redlock::builder());
@@ -264,7 +264,7 @@ async fn an_error_is_never_called_held() {
 #[tokio::test(start_paused = true)]
 async fn nodes_that_never_confirm_are_asked_until_the_key_has_expired_and_no_longer() {
     let nodes = puppets(3, |_, action| match action {
-        Action::Release => at_once(lost()),
+        Action::Release { .. } => at_once(lost()),
         other => at_once(Ok(yes(other))),
     });
     let redlock = redlock(&nodes, Redlock::builder());
@@ -286,7 +286,7 @@ async fn granted_too_late_is_no_lease_and_is_cleaned_up() {
     // 1 % and 2 ms of drift leave 97 ms.
     for (after, valid) in [(96, true), (97, false), (98, false)] {
         let nodes = puppets(3, move |_, action| match action {
-            Action::Acquire { .. } => Plan::Answer(ms(after), Ok(Reply::Granted)),
+            Action::Acquire { .. } => Plan::Answer(ms(after), Ok(yes(action))),
             other => at_once(Ok(yes(other))),
         });
         let redlock = redlock(&nodes, Redlock::builder());

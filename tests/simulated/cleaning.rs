@@ -20,7 +20,7 @@ async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all
     let nodes = puppets(3, {
         let away = away.clone();
         move |node, action| match action {
-            Action::Release if node == 0 && away.load(Ordering::Relaxed) => {
+            Action::Release { .. } if node == 0 && away.load(Ordering::Relaxed) => {
                 at_once(Err(Fault::Disconnected {
                     reason: "away".into(),
                 }))
@@ -65,7 +65,7 @@ async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_attempts_under_way_and_hands_out_no_lease_after_it() {
     let nodes = puppets(3, |_, action| match action {
-        Action::Acquire { .. } => Plan::Answer(ms(100), Ok(Reply::Granted)),
+        Action::Acquire { .. } => Plan::Answer(ms(100), Ok(yes(action))),
         other => at_once(Ok(yes(other))),
     });
     let redlock = redlock(&nodes, Redlock::builder());

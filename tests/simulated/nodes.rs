@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use quorlock::node::{Action, Fault, Node, OwnerToken, Reply, Request};
-use quorlock::{Redlock, RedlockBuilder};
+use quorlock::node::{Action, Fault, Fencing, Node, OwnerToken, Reply, Request};
+use quorlock::{FencingToken, Redlock, RedlockBuilder};
 use tokio::time::{Instant, sleep};
 
 pub(crate) const fn ms(millis: u64) -> Duration {
@@ -30,9 +30,12 @@ pub(crate) fn at_once(answer: Answer) -> Plan {
 /// The usual "yes".
 pub(crate) fn yes(action: Action) -> Reply {
     match action {
-        Action::Acquire { .. } => Reply::Granted,
+        Action::Acquire { fencing, .. } => Reply::Granted {
+            counter: fencing.map(|fencing| fencing.seed),
+        },
+        Action::Raise { token } => Reply::Raised { counter: token },
         Action::Extend { .. } => Reply::Extended,
-        Action::Release => Reply::Released,
+        Action::Release { .. } => Reply::Released,
     }
 }
 
@@ -54,7 +57,7 @@ impl Call {
     }
 
     pub(crate) fn is_release(&self) -> bool {
-        self.action == Action::Release
+        matches!(self.action, Action::Release { .. })
     }
 }
 
@@ -142,6 +145,7 @@ pub(crate) struct Server {
 #[derive(Default)]
 struct State {
     keys: HashMap<Arc<str>, (OwnerToken, Instant)>,
+    counters: HashMap<Arc<str>, FencingToken>,
     /// Requests under way, in order, and when they arrive.
     lane: VecDeque<Instant>,
     deleted: usize,
@@ -189,26 +193,63 @@ impl State {
         let holder = self.keys.get(&request.key).copied();
         let mine = holder.is_some_and(|(owner, _)| owner == request.owner);
         match (request.action, holder) {
-            (Action::Acquire { ttl, .. }, None) => {
+            (Action::Acquire { ttl, fencing }, None) => {
                 self.keys.insert(request.key.clone(), (request.owner, now + ttl));
-                Reply::Granted
+                self.count(request, fencing)
             }
-            (Action::Acquire { .. }, Some(_)) if mine => Reply::Granted,
+            (Action::Acquire { fencing, .. }, Some(_)) if mine => self.count(request, fencing),
             (Action::Acquire { .. }, Some((_, until))) => Reply::Held {
                 remaining: Some(until - now),
             },
-            (Action::Extend { .. } | Action::Release, None) => Reply::Missing,
-            (Action::Extend { .. } | Action::Release, Some(_)) if !mine => Reply::Foreign,
+            (_, None) => {
+                self.converge(request);
+                Reply::Missing
+            }
+            (_, Some(_)) if !mine => {
+                self.converge(request);
+                Reply::Foreign
+            }
+            (Action::Raise { token }, Some(_)) => match self.counters.get_mut(&request.key) {
+                Some(counter) => {
+                    *counter = token.max(*counter);
+                    Reply::Raised { counter: *counter }
+                }
+                None => Reply::Missing,
+            },
             (Action::Extend { ttl }, Some((owner, until))) => {
                 self.keys
                     .insert(request.key.clone(), (owner, until.max(now + ttl)));
                 Reply::Extended
             }
-            (Action::Release, Some(_)) => {
+            (Action::Release { .. }, Some(_)) => {
+                self.converge(request);
                 self.keys.remove(&request.key);
                 self.deleted += 1;
                 Reply::Released
             }
+        }
+    }
+}
+
+impl State {
+    /// F1, F5.
+    fn count(&mut self, request: &Request, fencing: Option<Fencing>) -> Reply {
+        let counter = fencing.map(|fencing| match self.counters.get(&request.key) {
+            Some(counter) => FencingToken::new(counter.get() + 1).unwrap(),
+            None => fencing.seed,
+        });
+        if let Some(counter) = counter {
+            self.counters.insert(request.key.clone(), counter);
+        }
+        Reply::Granted { counter }
+    }
+
+    /// F4.
+    fn converge(&mut self, request: &Request) {
+        if let Action::Release { counter: Some(to) } = request.action
+            && let Some(counter) = self.counters.get_mut(&request.key)
+        {
+            *counter = to.max(*counter);
         }
     }
 }

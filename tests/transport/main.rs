@@ -3,12 +3,15 @@
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod connections;
 mod requests;
 mod rights;
 
 use std::time::{Duration, Instant};
 
+use common::LOCK_KEYS;
 use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{AcquireError, Redlock};
@@ -40,8 +43,13 @@ pub(crate) async fn calls(node: &TestNode, command: &str) -> u64 {
     line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
+/// How many locks it has.
 pub(crate) async fn keys(node: &TestNode) -> i64 {
-    node.command(&["DBSIZE"]).await.unwrap().as_int().unwrap()
+    node.command(&["EVAL", LOCK_KEYS, "0"])
+        .await
+        .unwrap()
+        .as_int()
+        .unwrap()
 }
 
 /// Waits for something that is to come true by itself.

@@ -274,7 +274,8 @@ fn answer(vote: &NodeVote) -> String {
 
 fn word(reply: Reply) -> &'static str {
     match reply {
-        Reply::Granted => "granted",
+        Reply::Granted { .. } => "granted",
+        Reply::Raised { .. } => "raised",
         Reply::Held { .. } => "held",
         Reply::Extended => "extended",
         Reply::Released => "released",

@@ -1,0 +1,106 @@
+//! From a quorum of grants to a fencing token that a quorum is certified for (F2, F3).
+
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::Instant;
+
+use crate::error::Votes;
+use crate::node::{Action, Fault, Reply, Request};
+use crate::protocol::fencing::{Certification, Ruling};
+use crate::protocol::token::FencingToken;
+use crate::round::{Answer, Round};
+
+/// The token to issue for what `acquire` was granted. Where all counters agree, as they do unless somebody was in the
+/// way, that takes no further message. Otherwise the nodes that are behind are raised: each has `budget` for it, and all
+/// is over by `until`.
+///
+/// If no quorum can be certified: what each node has said last.
+///
+/// Cancel safe: a raise that was sent may be executed. It changes counters only, only upwards, and only under our key.
+pub(crate) async fn certify(
+    acquire: &mut Round,
+    request: impl Fn(Action) -> Request,
+    budget: Duration,
+    until: Instant,
+) -> Result<FencingToken, Votes> {
+    let nodes = acquire.answers().len();
+    let mut certification = Certification::new(nodes);
+    for (node, answer) in acquire.answers().enumerate() {
+        if let Some(answer) = answer {
+            learn(&mut certification, node, answer);
+        }
+    }
+    let mut asked: Vec<Option<FencingToken>> = vec![None; nodes];
+    let mut raises = FuturesUnordered::new();
+    let mut refusals: Vec<(usize, Answer)> = Vec::new();
+    let timer = acquire.until(until);
+    tokio::pin!(timer);
+    let mut target = None;
+    loop {
+        match certification.rule() {
+            Ruling::Issue(token) => {
+                tracing::debug!(%token, raised = asked.iter().flatten().count(), "token certified");
+                return Ok(token);
+            }
+            Ruling::Never => {
+                let mut votes = acquire.votes();
+                refusals
+                    .into_iter()
+                    .for_each(|(node, answer)| votes.correct(node, answer));
+                return Err(votes);
+            }
+            Ruling::Raise(token) => {
+                target = Some(token);
+                for node in certification.behind(token) {
+                    if asked[node] == target {
+                        continue;
+                    }
+                    asked[node] = target;
+                    raises.push(acquire.ask(node, request(Action::Raise { token }), budget));
+                    timer.as_mut().reset(until.min(Instant::now() + budget));
+                }
+            }
+            Ruling::Wait => {}
+        }
+        tokio::select! {
+            biased;
+            Some((node, answer)) = raises.next() => {
+                learn(&mut certification, node, &answer);
+                if !matches!(answer, Ok(Reply::Raised { .. })) {
+                    refusals.push((node, answer));
+                }
+            }
+            // A straggler. If it agrees, it spares the wait for a raise.
+            Some(node) = acquire.hear() => match acquire.answer(node) {
+                Some(answer) => learn(&mut certification, node, answer),
+                None => certification.out(node),
+            },
+            () = &mut timer => {
+                // F3: silence certifies nothing. Those who are at the token already may still be enough, or those ahead of it.
+                for node in acquire.give_up() {
+                    certification.out(node);
+                }
+                let silent: Vec<usize> = target.map_or_else(Vec::new, |token| certification.behind(token).collect());
+                for node in silent {
+                    certification.out(node);
+                    refusals.push((node, Err(Fault::Timeout { after: budget })));
+                }
+            }
+        }
+    }
+}
+
+fn learn(certification: &mut Certification, node: usize, answer: &Answer) {
+    match answer {
+        Ok(
+            Reply::Granted {
+                counter: Some(counter),
+            }
+            | Reply::Raised { counter },
+        ) => {
+            certification.counted(node, *counter);
+        }
+        _ => certification.out(node),
+    }
+}
