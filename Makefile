@@ -1,7 +1,7 @@
 # The two commands that matter: `make demo` and `make test`. Both set up what they need.
 
 CARGO ?= cargo
-SUITE := --features cli,testbed,tls
+SUITE := --features cli,testbed,tls,serde
 
 .PHONY: help demo test lint docs bench bench-quick compose-test setup setup-tests
 
