@@ -1,0 +1,125 @@
+//! Servers whose clock is wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use quorlock::Redlock;
+use quorlock::testbed::{Data, Testbed};
+use tempfile::TempDir;
+
+use crate::{all_up, flush, grant, masters};
+
+/// A server with a clock of its own, which can be set while it runs.
+struct Shifted {
+    testbed: Testbed,
+    shift: PathBuf,
+    _folder: TempDir,
+}
+
+impl Shifted {
+    async fn start() -> Shifted {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/amnesia/shift.c");
+        let (library, shift) = (folder.path().join("shift.so"), folder.path().join("shift"));
+        // Rust needs a C compiler to link with, so there is one.
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&library, &source])
+            .status()
+            .unwrap();
+        assert!(compiled.success());
+        fs::write(&shift, 0i64.to_ne_bytes()).unwrap();
+        let script = folder.path().join("server");
+        let text = format!(
+            "#!/bin/sh\nQUORLOCK_CLOCK_SHIFT='{}' LD_PRELOAD='{}' exec {} \"$@\"\n",
+            shift.display(),
+            library.display(),
+            std::env::var("QUORLOCK_REDIS_SERVER").unwrap_or("redis-server".into()),
+        );
+        fs::write(&script, text).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(&script, executable).unwrap();
+        let testbed = Testbed::builder()
+            .nodes(1)
+            .arg("appendfsync", "no")
+            .server(&script)
+            .start()
+            .await
+            .unwrap();
+        let _folder = folder;
+        Shifted {
+            testbed,
+            shift,
+            _folder,
+        }
+    }
+
+    async fn set(&self, seconds: i64) {
+        // In place: the server has the file mapped.
+        let before = self.time().await;
+        let previous = i64::from_ne_bytes(fs::read(&self.shift).unwrap().try_into().unwrap());
+        let file = fs::OpenOptions::new().write(true).open(&self.shift).unwrap();
+        let micros = seconds * 1_000_000;
+        std::os::unix::fs::FileExt::write_all_at(&file, &micros.to_ne_bytes(), 0).unwrap();
+        let moved = self.time().await - before;
+        assert!(
+            (moved - (micros - previous) / 1_000_000).abs() < 20,
+            "the clock moved by {moved} s"
+        );
+    }
+
+    /// In seconds.
+    async fn time(&self) -> i64 {
+        let answer = self.testbed.nodes()[0].command(&["EVAL", "return redis.call('TIME')[1]", "0"]);
+        answer.await.unwrap().as_str().unwrap().parse().unwrap()
+    }
+}
+
+/// One node of three is an hour behind, or ahead; then one of the others is away, so that its vote is needed; then it
+/// forgets, and starts again from its own time.
+#[tokio::test]
+async fn a_node_whose_clock_is_wrong() {
+    for seconds in [-3_600, 3_600, -30 * 365 * 24 * 3_600] {
+        let (good, bad) = (masters(2).await, Shifted::start().await);
+        bad.set(seconds).await;
+        let urls = [good.urls(), bad.testbed.urls()].concat();
+        let redlock = Redlock::connect(urls).await.unwrap();
+        let request = redlock.lock("job").within(Duration::from_secs(30));
+        let mut tokens = vec![grant(&request).await, grant(&request).await];
+        flush(&bad.testbed.nodes()[0]).await;
+        tokens.push(grant(&request).await);
+        let away = &good.nodes()[0];
+        away.kill().await.unwrap();
+        for _ in 0..3 {
+            tokens.push(grant(&request).await);
+            flush(&bad.testbed.nodes()[0]).await;
+            tokens.push(grant(&request).await);
+        }
+        away.restart(Data::Wipe).await.unwrap();
+        all_up(&redlock, &good).await;
+        tokens.push(grant(&request).await);
+        assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    }
+}
+
+/// The clock of a single node is set while it has a counter: that goes on from where it was.
+#[tokio::test]
+async fn clocks_that_are_set_back_do_not_set_back_counters() {
+    let bad = Shifted::start().await;
+    // It shall not have been started just now: its counters would be started anew.
+    bad.set(10).await;
+    let redlock = Redlock::connect(bad.testbed.urls()).await.unwrap();
+    let request = redlock.lock("job").within(Duration::from_secs(30));
+    let first = grant(&request).await;
+    for seconds in [-3_600, 3_600, -7_200, 7_200] {
+        bad.set(seconds).await;
+        let next = grant(&request).await;
+        assert!(first < next);
+        assert!(
+            next.get() - first.get() < 10,
+            "{first}, then {next}: not counted on"
+        );
+    }
+}
