@@ -1,9 +1,9 @@
 # The two commands that matter: `make demo` and `make test`. Both set up what they need.
 
 CARGO ?= cargo
-SUITE := --features cli,testbed,tls
+SUITE := --features cli,testbed,tls,serde
 
-.PHONY: help demo demo-fencing test lint docs bench bench-quick compose-test setup
+.PHONY: help demo demo-fencing test lint docs bench bench-quick compose-test setup setup-tests
 
 help:
 	@echo "make demo          a command under a lock on five real masters; the same with two dead"
@@ -17,6 +17,9 @@ help:
 setup:
 	@scripts/setup
 
+setup-tests:
+	@scripts/setup postgresql
+
 demo: setup
 	@scripts/demo
 
@@ -28,7 +31,7 @@ demo-fencing: setup
 	@echo
 	@$(CARGO) run --quiet --example stale_writer --features cli
 
-test: setup
+test: setup-tests
 	$(CARGO) test $(SUITE)
 
 lint:

@@ -15,7 +15,7 @@ use crate::round::{Answer, Round};
 /// way, that takes no further message. Otherwise the nodes that are behind are raised: each has `budget` for it, and all
 /// is over by `until`.
 ///
-/// If no quorum can be certified: what each node has said last.
+/// `None` if no quorum can be certified. The votes are what each node has said last.
 ///
 /// Cancel safe: a raise that was sent may be executed. It changes counters only, only upwards, and only under our key.
 pub(crate) async fn certify(
@@ -23,7 +23,7 @@ pub(crate) async fn certify(
     request: impl Fn(Action) -> Request,
     budget: Duration,
     until: Instant,
-) -> Result<FencingToken, Votes> {
+) -> (Option<FencingToken>, Votes) {
     let nodes = acquire.answers().len();
     let mut certification = Certification::new(nodes);
     for (node, answer) in acquire.answers().enumerate() {
@@ -33,23 +33,14 @@ pub(crate) async fn certify(
     }
     let mut asked: Vec<Option<FencingToken>> = vec![None; nodes];
     let mut raises = FuturesUnordered::new();
-    let mut refusals: Vec<(usize, Answer)> = Vec::new();
+    let mut raised: Vec<(usize, Answer)> = Vec::new();
     let timer = acquire.until(until);
     tokio::pin!(timer);
     let mut target = None;
-    loop {
+    let token = loop {
         match certification.rule() {
-            Ruling::Issue(token) => {
-                tracing::debug!(%token, raised = asked.iter().flatten().count(), "token certified");
-                return Ok(token);
-            }
-            Ruling::Never => {
-                let mut votes = acquire.votes();
-                refusals
-                    .into_iter()
-                    .for_each(|(node, answer)| votes.correct(node, answer));
-                return Err(votes);
-            }
+            Ruling::Issue(token) => break Some(token),
+            Ruling::Never => break None,
             Ruling::Raise(token) => {
                 target = Some(token);
                 for node in certification.behind(token) {
@@ -67,9 +58,7 @@ pub(crate) async fn certify(
             biased;
             Some((node, answer)) = raises.next() => {
                 learn(&mut certification, node, &answer);
-                if !matches!(answer, Ok(Reply::Raised { .. })) {
-                    refusals.push((node, answer));
-                }
+                raised.push((node, answer));
             }
             // A straggler. If it agrees, it spares the wait for a raise.
             Some(node) = acquire.hear() => match acquire.answer(node) {
@@ -84,11 +73,16 @@ pub(crate) async fn certify(
                 let silent: Vec<usize> = target.map_or_else(Vec::new, |token| certification.behind(token).collect());
                 for node in silent {
                     certification.out(node);
-                    refusals.push((node, Err(Fault::Timeout { after: budget })));
+                    raised.push((node, Err(Fault::Timeout { after: budget })));
                 }
             }
         }
-    }
+    };
+    let mut votes = acquire.votes();
+    raised
+        .into_iter()
+        .for_each(|(node, answer)| votes.correct(node, answer));
+    (token, votes)
 }
 
 fn learn(certification: &mut Certification, node: usize, answer: &Answer) {

@@ -91,8 +91,8 @@ impl Claim {
         self.acquire.started
     }
 
-    /// F2, F3: the token for what the acquire was granted, or what the nodes said in place of certifying one.
-    pub(crate) async fn certify(&mut self, terms: &Terms) -> Result<FencingToken, Votes> {
+    /// F2, F3: the token for what the acquire was granted, if a quorum certifies one; and what the nodes have said.
+    pub(crate) async fn certify(&mut self, terms: &Terms) -> (Option<FencingToken>, Votes) {
         let until = self.acquire.started + terms.believable;
         let (key, owner) = (self.key.clone(), self.owner);
         let request = |action| Request {

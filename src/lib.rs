@@ -4,6 +4,7 @@ mod builder;
 mod certify;
 mod claim;
 mod error;
+mod fence_gate;
 mod hold;
 mod janitor;
 mod lease;
@@ -23,6 +24,7 @@ pub use builder::RedlockBuilder;
 pub use error::{
     AcquireError, ConnectError, ExtendError, LossReason, Lost, NodeVote, ReleaseOutcome, RunError, Votes,
 };
+pub use fence_gate::{FenceGate, StaleToken};
 /// The client library, for [`NodeConfig::from_fred`].
 pub use fred;
 pub use lease::{Lease, LeaseHandle};

@@ -301,20 +301,21 @@ impl LockRequest {
                 Some(false) | None => Defeat::NoQuorum(round.votes()),
             });
         }
-        let certified = if terms.fencing {
-            claim.certify(&terms).await.map(Some)
-        } else {
-            Ok(None)
+        let started = round.started;
+        let (token, votes) = match terms.fencing {
+            true => claim.certify(&terms).await,
+            false => (None, round.votes()),
         };
-        let (started, votes) = (claim.attempt().started, claim.attempt().votes());
         // A5: checked when everything that had to be awaited has been.
         if Instant::now() >= started + terms.believable {
             return Err(Defeat::TooLate(votes));
         }
-        let token = certified.map_err(|votes| match votes.responsive() {
-            true => Defeat::Held(votes),
-            false => Defeat::NoQuorum(votes),
-        })?;
+        if terms.fencing && token.is_none() {
+            return Err(match votes.responsive() {
+                true => Defeat::Held(votes),
+                false => Defeat::NoQuorum(votes),
+            });
+        }
         claim.won(token);
         let home = inner.janitor.runtime();
         let hold = Hold::new(self.resource.clone(), terms, votes, token, claim, home.clone());

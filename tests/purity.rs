@@ -38,6 +38,7 @@ const LAYERS: [&[&str]; 15] = [
     &["redis"],
     &["options"],
     &["node"],
+    &["fence_gate"],
     &["protocol"],
 ];
 

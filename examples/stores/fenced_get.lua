@@ -6,7 +6,7 @@
 --
 -- Answers the value, nil if the token is refused.
 
-local newest = redis.call('HGET', KEYS[1], 'token') or '0'
+local newest = redis.call('HGET', KEYS[1], 'fencing_token') or '0'
 if tonumber(ARGV[1]) < tonumber(newest) then return false end
-redis.call('HSET', KEYS[1], 'token', ARGV[1])
+redis.call('HSET', KEYS[1], 'fencing_token', ARGV[1])
 return redis.call('HGET', KEYS[1], 'value')

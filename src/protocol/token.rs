@@ -21,7 +21,11 @@ use std::str::FromStr;
 /// assert!(FencingToken::new(0).is_none());
 /// # Ok::<(), quorlock::NotAToken>(())
 /// ```
+///
+/// With the feature `serde` it is an integer there too, and only one in that range is read back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "u64", try_from = "u64"))]
 pub struct FencingToken(NonZeroU64);
 
 /// The number or text is no fencing token: those are integers from 1 to 2^53 - 1.
@@ -133,5 +137,20 @@ mod tests {
         assert!(one < two);
         assert_eq!(format!("{two} {two:?}"), "2 FencingToken(2)");
         assert_eq!(size_of::<Option<FencingToken>>(), 8);
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn serde_has_them_as_integers_in_range() {
+        for token in [FencingToken::new(1).unwrap(), FencingToken::MAX] {
+            let json = serde_json::to_string(&token).unwrap();
+            assert_eq!(json, token.to_string());
+            assert_eq!(serde_json::from_str::<FencingToken>(&json).unwrap(), token);
+        }
+        for json in ["0", "-1", "1.0", "9007199254740992", "null", "\"1\""] {
+            assert!(serde_json::from_str::<FencingToken>(json).is_err(), "{json}");
+        }
+        let error = serde_json::from_str::<FencingToken>("0").unwrap_err();
+        assert!(error.to_string().contains("not a fencing token"), "{error}");
     }
 }

@@ -196,7 +196,7 @@ async fn clients_that_collide_never_both_win(world: &World) {
 }
 
 /// How often the servers have executed `command`.
-async fn calls(world: &World, command: &str) -> Vec<u64> {
+pub(crate) async fn calls(world: &World, command: &str) -> Vec<u64> {
     let mut counts = Vec::new();
     for url in world.live() {
         let info: String = crate::common::ask(url, &[b"INFO", b"commandstats"])
@@ -210,7 +210,7 @@ async fn calls(world: &World, command: &str) -> Vec<u64> {
     counts
 }
 
-fn difference(after: &[u64], before: &[u64]) -> Vec<u64> {
+pub(crate) fn difference(after: &[u64], before: &[u64]) -> Vec<u64> {
     after
         .iter()
         .zip(before)

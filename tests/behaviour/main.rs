@@ -13,6 +13,7 @@ mod errors;
 mod exclusion;
 mod expiry;
 mod extending;
+mod fencing;
 mod names;
 mod nodes;
 mod outages;
@@ -40,6 +41,8 @@ fn behaviours() -> Vec<Behaviour> {
         exclusion::behaviours(),
         expiry::behaviours(),
         extending::behaviours(),
+        fencing::behaviours(),
+        fencing::counted(),
         names::behaviours(),
         outages::behaviours(),
         releasing::behaviours(),

@@ -104,8 +104,11 @@ impl World {
             None => {
                 for resource in resources {
                     let key = format!("quorlock:{resource}");
+                    let counter = format!("{key}#fence");
                     for url in &self.urls[..self.urls.len() - self.missing] {
-                        let _: i64 = ask(url, &[b"DEL", key.as_bytes()]).await.unwrap();
+                        let _: i64 = ask(url, &[b"DEL", key.as_bytes(), counter.as_bytes()])
+                            .await
+                            .unwrap();
                     }
                 }
             }
@@ -186,6 +189,21 @@ impl World {
             .into_iter()
             .collect::<redis::RedisResult<_>>()
             .unwrap()
+    }
+
+    /// What the counter stands at, on every node that answers.
+    pub(crate) async fn counters(&self, resource: &str) -> Vec<Option<u64>> {
+        self.tell("GET", &format!("{resource}#fence"), &[]).await
+    }
+
+    /// Those of the nodes that answer whose bit is set lose the counter.
+    pub(crate) async fn lose(&self, resource: &str, losers: u32) {
+        let key = format!("quorlock:{resource}#fence");
+        for (number, url) in self.live().iter().enumerate() {
+            if losers >> number & 1 == 1 {
+                let _: i64 = ask(url, &[b"DEL", key.as_bytes()]).await.unwrap();
+            }
+        }
     }
 
     /// What the key holds, on every node that answers.

@@ -79,6 +79,29 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
     assert!(most > 3, "dropped only before {most} polls");
 }
 
+/// F3: in the second round, too.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_dropped_while_counters_are_raised_leaves_nothing() {
+    let mut raised = 0;
+    for polls in 0.. {
+        let servers = servers();
+        for (server, counter) in servers.iter().zip([7, 3, 9, 8, 1]) {
+            server.set_counter("quorlock:job", counter);
+        }
+        let manager = redlock(&servers, Redlock::builder().ttl(TTL));
+        let acquired = impatient(manager.lock("job").acquire(), polls).await;
+        let done = acquired.is_some();
+        drop(acquired);
+        manager.shutdown().await;
+        assert_clean(&servers, polls);
+        raised += usize::from(!done && servers.iter().any(|server| server.raised() > 0));
+        if done {
+            break;
+        }
+    }
+    assert!(raised > 0, "never dropped after a raise was sent");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_acquire_that_waits_dropped_at_any_poll_leaves_the_holder_alone() {
     for polls in 0..60 {

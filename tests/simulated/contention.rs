@@ -1,5 +1,6 @@
 //! Many clients, one lock, and never two of them at a time (I1); and somebody always gets it (I6).
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ const TTL: Duration = ms(1_000);
 #[derive(Default)]
 struct Watch {
     holder: Mutex<Option<LeaseHandle>>,
+    grants: AtomicUsize,
 }
 
 impl Watch {
@@ -22,7 +24,11 @@ impl Watch {
         let mut holder = self.holder.lock().unwrap();
         if let Some(other) = &*holder {
             assert!(!other.is_held(), "two leases at once, seed {seed}");
+            // I2: this one was granted later.
+            let (earlier, later) = (other.fencing_token().unwrap(), handle.fencing_token().unwrap());
+            assert!(earlier < later, "{earlier}, then {later}, seed {seed}");
         }
+        self.grants.fetch_add(1, Relaxed);
         *holder = Some(handle);
     }
 }
@@ -62,7 +68,8 @@ async fn live(servers: &[Arc<Server>], watch: &Watch, seed: u64, client: u64) {
     manager.shutdown().await;
 }
 
-async fn world(nodes: usize, clients: u64, slowest: u64, seed: u64) {
+/// How often a second round was needed: calls to raise, in so many grants.
+async fn world(nodes: usize, clients: u64, slowest: u64, seed: u64) -> (usize, usize) {
     // The library draws its back-off from this generator.
     fastrand::seed(seed);
     let servers = servers(nodes, seed, slowest);
@@ -71,14 +78,25 @@ async fn world(nodes: usize, clients: u64, slowest: u64, seed: u64) {
     join_all((0..clients).map(|client| live(&servers, &watch, seed, client))).await;
     assert!(started.elapsed() < ms(600_000));
     assert!(servers.iter().all(|server| server.keys() == 0), "seed {seed}");
+    let raises = servers.iter().map(|server| server.raised()).sum();
+    (raises, watch.grants.into_inner())
 }
 
 #[tokio::test(start_paused = true)]
 async fn clients_on_five_nodes_never_overlap() {
+    let mut total = (0, 0);
     for seed in 0..40 {
         // The slowest worlds are slower than the budget of a node.
-        world(5, 4, 1 + 20 * (seed % 4), seed).await;
+        let (raises, grants) = world(5, 4, 1 + 20 * (seed % 4), seed).await;
+        total = (total.0 + raises, total.1 + grants);
     }
+    let (raises, grants) = total;
+    println!("{grants} grants, {raises} raises");
+    assert!(
+        raises > 0,
+        "no second round was ever needed, so this shows little"
+    );
+    assert!(grants == 40 * 4 * 4, "{grants}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 
 mod attempts;
 mod cancelling;
+mod certifying;
 mod cleaning;
 mod contention;
 mod nodes;

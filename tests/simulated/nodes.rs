@@ -56,6 +56,13 @@ impl Call {
         matches!(self.action, Action::Extend { .. })
     }
 
+    pub(crate) fn raise(&self) -> Option<u64> {
+        match self.action {
+            Action::Raise { token } => Some(token.get()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_release(&self) -> bool {
         matches!(self.action, Action::Release { .. })
     }
@@ -150,6 +157,7 @@ struct State {
     lane: VecDeque<Instant>,
     deleted: usize,
     expired: usize,
+    raised: usize,
 }
 
 impl Server {
@@ -173,6 +181,21 @@ impl Server {
         let mut state = self.state();
         state.expire(Instant::now());
         (state.deleted, state.expired)
+    }
+
+    /// What the counter of a lock's key stands at.
+    pub(crate) fn counter(&self, key: &str) -> Option<FencingToken> {
+        self.state().counters.get(key).copied()
+    }
+
+    pub(crate) fn set_counter(&self, key: &str, counter: u64) {
+        let counter = FencingToken::new(counter).unwrap();
+        self.state().counters.insert(key.into(), counter);
+    }
+
+    /// How many counters were raised for a second round.
+    pub(crate) fn raised(&self) -> usize {
+        self.state().raised
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -211,6 +234,7 @@ impl State {
             }
             (Action::Raise { token }, Some(_)) => match self.counters.get_mut(&request.key) {
                 Some(counter) => {
+                    self.raised += 1;
                     *counter = token.max(*counter);
                     Reply::Raised { counter: *counter }
                 }

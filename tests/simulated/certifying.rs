@@ -1,0 +1,273 @@
+//! From grants to a fencing token (F2-F4, F6).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::node::{Action, Fault, Reply};
+use quorlock::{AcquireError, FencingToken, Lease, Redlock, ReleaseOutcome};
+use tokio::time::{Instant, sleep};
+
+use crate::nodes::{Answer, Plan, Puppet, Server, at_once, ms, puppets, redlock, yes};
+
+const TTL: Duration = ms(1_000);
+const BUDGET: Duration = ms(100);
+
+fn token(value: u64) -> FencingToken {
+    FencingToken::new(value).unwrap()
+}
+
+fn granted(counter: u64) -> Answer {
+    Ok(Reply::Granted {
+        counter: Some(token(counter)),
+    })
+}
+
+fn raised(counter: u64) -> Answer {
+    Ok(Reply::Raised {
+        counter: token(counter),
+    })
+}
+
+fn gone() -> Answer {
+    Err(Fault::ConnectionLost { reason: "cut".into() })
+}
+
+/// Nodes that answer an acquire with `grants`, each in its place, and a raise as `raise` says.
+fn counting(
+    grants: Vec<Plan>,
+    raise: impl FnMut(usize, FencingToken) -> Plan + Clone + Send + 'static,
+) -> Vec<Arc<Puppet>> {
+    let mut raise = raise;
+    puppets(grants.len(), move |node, action| match action {
+        Action::Acquire { .. } => grants[node].clone(),
+        Action::Raise { token } => raise(node, token),
+        other => at_once(Ok(yes(other))),
+    })
+}
+
+async fn attempt(manager: &Redlock) -> Result<Lease, AcquireError> {
+    let request = manager.lock("job").ttl(TTL).node_budget(BUDGET);
+    request.watchdog(false).try_acquire().await
+}
+
+fn raises(nodes: &[Arc<Puppet>]) -> Vec<Vec<u64>> {
+    let of = |node: &Arc<Puppet>| node.calls().iter().filter_map(|call| call.raise()).collect();
+    nodes.iter().map(of).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_that_agree_take_a_single_message_a_node() {
+    for nodes in 1..=5 {
+        let nodes = counting(vec![at_once(granted(41)); nodes], |_, _| panic!("raised"));
+        let lease = attempt(&redlock(&nodes, Redlock::builder())).await.unwrap();
+        assert_eq!(lease.fencing_token(), Some(token(41)));
+        assert!(nodes.iter().all(|node| node.calls().len() == 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_are_behind_are_raised_before_the_lock_is_won() {
+    let plans = vec![
+        at_once(granted(7)),
+        at_once(granted(3)),
+        at_once(granted(5)),
+        Plan::Never,
+        Plan::Never,
+    ];
+    let nodes = counting(plans, |_, token| Plan::Answer(ms(20), raised(token.get())));
+    let started = Instant::now();
+    let lease = attempt(&redlock(&nodes, Redlock::builder())).await.unwrap();
+    assert_eq!(lease.fencing_token(), Some(token(7)));
+    assert_eq!(started.elapsed(), ms(20), "one more round trip");
+    assert_eq!(raises(&nodes), [vec![], vec![7], vec![7], vec![], vec![]]);
+    // A5: from before the first round.
+    assert_eq!(lease.deadline(), (started + ms(988)).into_std());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_straggler_that_agrees_spares_the_wait_for_a_hung_one() {
+    let plans = vec![
+        at_once(granted(7)),
+        at_once(granted(3)),
+        Plan::Answer(ms(30), granted(7)),
+    ];
+    let nodes = counting(plans, |_, _| Plan::Never);
+    let started = Instant::now();
+    let lease = attempt(&redlock(&nodes, Redlock::builder())).await.unwrap();
+    assert_eq!(lease.fencing_token(), Some(token(7)));
+    assert_eq!(started.elapsed(), ms(30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_straggler_that_is_ahead_is_counted_only_where_it_is_needed() {
+    // The node that is behind obeys, or it does not.
+    for (obeys, issued) in [(true, 7), (false, 9)] {
+        let plans = vec![
+            at_once(granted(7)),
+            at_once(granted(3)),
+            Plan::Answer(ms(10), granted(9)),
+        ];
+        let nodes = counting(plans, move |node, token| match (node, obeys) {
+            (1, false) => Plan::Answer(ms(20), gone()),
+            _ => Plan::Answer(ms(20), raised(token.get())),
+        });
+        let lease = attempt(&redlock(&nodes, Redlock::builder())).await.unwrap();
+        assert_eq!(lease.fencing_token(), Some(token(issued)));
+        let first = if obeys { vec![] } else { vec![9] };
+        assert_eq!(raises(&nodes), [first, vec![7], vec![]]);
+    }
+}
+
+/// Silence is not consent: after its budget a node does not count, and the token grows if that makes a quorum.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_answer_a_raise_does_not_count() {
+    let plans = vec![
+        at_once(granted(7)),
+        at_once(granted(3)),
+        Plan::Answer(ms(10), granted(9)),
+    ];
+    let nodes = counting(plans, |node, token| match node {
+        1 => Plan::Never,
+        _ => Plan::Answer(ms(5), raised(token.get())),
+    });
+    let started = Instant::now();
+    let lease = attempt(&redlock(&nodes, Redlock::builder())).await.unwrap();
+    assert_eq!(lease.fencing_token(), Some(token(9)));
+    assert_eq!(started.elapsed(), BUDGET + ms(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_certified_is_no_lease_and_is_cleaned_up() {
+    let too_low = Ok(Reply::Raised { counter: token(6) });
+    for (answer, held) in [
+        (at_once(Ok(Reply::Missing)), true),
+        (at_once(Ok(Reply::Foreign)), true),
+        (at_once(gone()), false),
+        (at_once(too_low), false),
+        (Plan::Never, false),
+    ] {
+        let plans = vec![at_once(granted(7)), at_once(granted(3)), at_once(gone())];
+        let plan = answer.clone();
+        let nodes = counting(plans, move |_, _| plan.clone());
+        let manager = redlock(&nodes, Redlock::builder());
+        let error = attempt(&manager).await.unwrap_err();
+        match &error {
+            AcquireError::Held { .. } => assert!(held, "{answer:?}: {error}"),
+            AcquireError::NoQuorum { .. } => assert!(!held, "{answer:?}: {error}"),
+            other => panic!("{other}"),
+        }
+        let votes = error.votes().unwrap();
+        let second = votes.iter().nth(1).unwrap().answer.clone().unwrap();
+        assert!(
+            !matches!(second, Ok(Reply::Granted { .. })),
+            "what it said last: {votes}"
+        );
+        manager.shutdown().await;
+        for node in &nodes {
+            assert!(node.calls().last().unwrap().is_release());
+        }
+    }
+}
+
+/// A5 holds for the second round as well.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_comes_too_late_is_none() {
+    let budget = ms(900);
+    for (after, valid) in [(600, true), (900, false)] {
+        let plans = vec![
+            Plan::Answer(ms(300), granted(7)),
+            Plan::Answer(ms(300), granted(3)),
+            Plan::Never,
+        ];
+        let nodes = counting(plans, move |_, token| {
+            Plan::Answer(ms(after), raised(token.get()))
+        });
+        let manager = redlock(&nodes, Redlock::builder());
+        let started = Instant::now();
+        let request = manager.lock("job").ttl(TTL).node_budget(budget).watchdog(false);
+        match request.try_acquire().await {
+            Ok(lease) => assert!(valid && lease.is_held()),
+            Err(AcquireError::TooLate { .. }) => assert!(!valid),
+            Err(other) => panic!("{other}"),
+        }
+        assert!(
+            started.elapsed() <= ms(988),
+            "waited beyond what could still be valid"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_without_a_counter_is_a_fault_of_the_node() {
+    let plans = vec![at_once(Ok(Reply::Granted { counter: None })); 3];
+    let nodes = counting(plans, |_, _| Plan::Never);
+    let error = attempt(&redlock(&nodes, Redlock::builder())).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    // And the plain SET has none to give.
+    let nodes = counting(vec![at_once(granted(7)); 3], |_, _| Plan::Never);
+    let manager = redlock(&nodes, Redlock::builder().fencing(false));
+    let error = attempt(&manager).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    let nodes = counting(vec![at_once(Ok(Reply::Granted { counter: None })); 3], |_, _| {
+        Plan::Never
+    });
+    let manager = redlock(&nodes, Redlock::builder().fencing(false));
+    assert_eq!(attempt(&manager).await.unwrap().fencing_token(), None);
+}
+
+/// F4: whatever the counters were, all nodes agree after a release; stragglers that were ahead included.
+#[tokio::test(start_paused = true)]
+async fn a_release_makes_all_counters_equal() {
+    let counters = [7, 3, 9, 8, 1];
+    let servers: Vec<Arc<Server>> = (0..5)
+        .map(|number| Server::new(number, move || ms(1 + 3 * number as u64)))
+        .collect();
+    for (server, counter) in servers.iter().zip(counters) {
+        server.set_counter("quorlock:job", counter);
+    }
+    let manager = redlock(&servers, Redlock::builder());
+    let lease = manager.lock("job").acquire().await.unwrap();
+    assert_eq!(lease.fencing_token(), Some(token(10)), "9, counted once");
+    sleep(ms(100)).await;
+    lease.extend().await.unwrap();
+    assert_eq!(lease.fencing_token(), Some(token(10)), "F6");
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    manager.shutdown().await;
+    let now: Vec<_> = servers
+        .iter()
+        .map(|server| server.counter("quorlock:job").unwrap())
+        .collect();
+    assert_eq!(now, [token(10); 5]);
+
+    let raised: usize = servers.iter().map(|server| server.raised()).sum();
+    assert!(raised > 0);
+    let lease = manager.lock("job").acquire().await;
+    assert!(matches!(lease, Err(AcquireError::ShutDown)));
+    let manager = redlock(&servers, Redlock::builder());
+    let lease = manager.lock("job").acquire().await.unwrap();
+    assert_eq!(lease.fencing_token(), Some(token(11)));
+    let again: usize = servers.iter().map(|server| server.raised()).sum();
+    assert_eq!(again, raised, "no second round any more");
+}
+
+/// F4, where a straggler that nobody had to wait for was ahead of the token that was issued.
+#[tokio::test(start_paused = true)]
+async fn a_straggler_that_is_ahead_is_caught_up_with_on_release() {
+    let servers: Vec<Arc<Server>> = (0..3)
+        .map(|number| Server::new(number, move || ms(1 + 10 * number as u64)))
+        .collect();
+    for (server, counter) in servers.iter().zip([4, 4, 20]) {
+        server.set_counter("quorlock:job", counter);
+    }
+    let manager = redlock(&servers, Redlock::builder());
+    let lease = manager.lock("job").acquire().await.unwrap();
+    assert_eq!(lease.fencing_token(), Some(token(5)));
+    sleep(ms(100)).await;
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    manager.shutdown().await;
+    let now: Vec<_> = servers
+        .iter()
+        .map(|server| server.counter("quorlock:job").unwrap())
+        .collect();
+    assert_eq!(now, [token(21); 3]);
+}
