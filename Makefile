@@ -3,10 +3,11 @@
 CARGO ?= cargo
 SUITE := --features cli,testbed,tls,serde
 
-.PHONY: help demo test lint docs bench bench-quick compose-test setup setup-tests
+.PHONY: help demo demo-fencing test lint docs bench bench-quick compose-test setup setup-tests
 
 help:
 	@echo "make demo          a command under a lock on five real masters; the same with two dead"
+	@echo "make demo-fencing  a paused holder overwrites the next one's work; with fencing tokens, the store refuses that"
 	@echo "make test          all tests, on real servers"
 	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
 	@echo "make docs          the documentation, warnings denied"
@@ -21,6 +22,14 @@ setup-tests:
 
 demo: setup
 	@scripts/demo
+
+# With the features that CI builds the other examples with, so as not to build all twice.
+demo-fencing: setup
+	$(CARGO) build --example stale_writer --features cli
+	@echo
+	@$(CARGO) run --quiet --example stale_writer --features cli -- --no-fencing
+	@echo
+	@$(CARGO) run --quiet --example stale_writer --features cli
 
 test: setup-tests
 	$(CARGO) test $(SUITE)

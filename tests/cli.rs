@@ -98,6 +98,78 @@ async fn the_command_gets_input_and_the_name_of_the_lock() {
     assert_eq!(running.end().await, (Some(0), String::new()));
 }
 
+/// What a run's command finds in its environment; `-` where there is no such variable.
+const SHOW: &str = "echo ${QUORLOCK_RESOURCE--} ${QUORLOCK_FENCING_TOKEN--}";
+
+fn token(shown: &str) -> u64 {
+    let (_, token) = shown.trim().split_once(' ').unwrap();
+    token.parse().unwrap_or_else(|_| panic!("no token: {shown:?}"))
+}
+
+#[tokio::test]
+async fn each_run_gives_its_command_a_larger_fencing_token() {
+    let testbed = testbed().await;
+    let mut before = 0;
+    for _ in 0..2 {
+        let output = finish(with(
+            &testbed.urls(),
+            &["run", "--json", "r", "--", "sh", "-c", SHOW],
+        ))
+        .await;
+        let (shown, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let token = token(&shown);
+        assert!((1..1 << 53).contains(&token), "{token}");
+        assert!(token > before, "{token} is not larger than {before}");
+        let acquired: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+        assert_eq!(
+            (&acquired["event"], &acquired["fencing_token"]),
+            (&"acquired".into(), &token.into())
+        );
+        before = token;
+    }
+    let output = finish(with(&testbed.urls(), &["run", "-v", "r", "--", "sh", "-c", SHOW])).await;
+    let words = format!("fencing token {}", token(&text(&output.stdout)));
+    assert!(
+        text(&output.stderr).contains(&words),
+        "{words:?}: {}",
+        text(&output.stderr)
+    );
+}
+
+#[tokio::test]
+async fn a_nested_run_passes_on_nothing_of_the_outer_one() {
+    let testbed = testbed().await;
+    let own = env!("CARGO_BIN_EXE_quorlock");
+    let outer = ["run", "outer", "--", own, "run"];
+    let inner = ["inner", "--", "sh", "-c", SHOW];
+
+    let output = finish(with(
+        &testbed.urls(),
+        &[&outer[..], &["--no-fencing", "--json"], &inner].concat(),
+    ))
+    .await;
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "inner -\n", "{said}");
+    let acquired: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    assert!(acquired["fencing_token"].is_null(), "{said}");
+
+    // Each lock has tokens of its own; the command gets those of the lock it runs under.
+    let script = format!("{SHOW}; exec {own} run inner -- sh -c '{SHOW}'");
+    let output = finish(with(
+        &testbed.urls(),
+        &["run", "outer", "--", "sh", "-c", &script],
+    ))
+    .await;
+    let shown = text(&output.stdout);
+    let (outer, inner) = shown.split_once('\n').unwrap();
+    assert!(
+        outer.starts_with("outer ") && inner.starts_with("inner "),
+        "{shown}"
+    );
+    assert_ne!(token(outer), token(inner), "{shown}");
+}
+
 #[tokio::test]
 async fn usage_errors_say_what_to_do() {
     for (arguments, says) in [

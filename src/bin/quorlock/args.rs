@@ -52,6 +52,10 @@ pub(crate) struct Output {
 /// before the lease ends, so that nothing of it runs when somebody else may have the lock. The same happens if
 /// quorlock itself is killed or stopped. A process that leaves the group (setsid) is out of reach.
 ///
+/// A command that was paused can still write after somebody else has got the lock, and no lock can prevent that. So it finds a
+/// number in QUORLOCK_FENCING_TOKEN that is larger for every later run: send it with every write, and have the store
+/// refuse smaller ones than it has seen.
+///
 /// The lock is released when the command itself ends; what it left in the background goes on without the lock.
 /// If the lock turns out to be gone by then (deleted by hand, say), that is a warning, and the exit code stays the command's.
 /// While a job is suspended (Ctrl-Z) its lease is not renewed: if it ends, the command is ended too.
@@ -83,6 +87,9 @@ pub(crate) struct Run {
     /// In front of the lock's name on the nodes; empty shares locks with other Redlock clients
     #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
     pub(crate) key_prefix: String,
+    /// Take the lock with a plain SET, as other Redlock clients do: without a token. QUORLOCK_FENCING_TOKEN is not set then
+    #[arg(long)]
+    pub(crate) no_fencing: bool,
     /// The command, after "--"
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,

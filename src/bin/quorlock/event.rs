@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use quorlock::node::Reply;
-use quorlock::{LossReason, Lost, NodeVote, ReleaseOutcome, Votes};
+use quorlock::{FencingToken, LossReason, Lost, NodeVote, ReleaseOutcome, Votes};
 use serde_json::{Value, json};
 
 /// How much somebody must want to know to be told.
@@ -30,6 +30,7 @@ pub(crate) enum Event<'a> {
     Acquired {
         resource: &'a str,
         votes: &'a Votes,
+        token: Option<FencingToken>,
         valid: Duration,
     },
     Started {
@@ -111,15 +112,17 @@ impl Event<'_> {
             Event::Acquired {
                 resource,
                 votes,
+                token,
                 valid,
             } => {
                 let rest = match votes.outstanding() {
                     0 => String::new(),
                     outstanding => format!(" ({outstanding} not waited for)"),
                 };
+                let token = token.map_or_else(String::new, |token| format!(", fencing token {token}"));
                 let (yes, all) = (votes.yes(), votes.iter().count());
                 let mut lines = vec![format!(
-                    "acquired {resource}: {yes} of {all} nodes{rest}, valid {}",
+                    "acquired {resource}: {yes} of {all} nodes{rest}, valid {}{token}",
                     short(*valid)
                 )];
                 lines.extend(
@@ -200,9 +203,11 @@ impl Event<'_> {
             Event::Acquired {
                 resource,
                 votes,
+                token,
                 valid,
             } => json!({
-                "event": "acquired", "resource": resource, "quorum": votes.quorum(), "nodes": nodes(votes),
+                "event": "acquired", "resource": resource, "fencing_token": token.map(u64::from),
+                "quorum": votes.quorum(), "nodes": nodes(votes),
                 "valid_ms": millis(*valid), "valid_until": at(Instant::now() + *valid),
             }),
             Event::Started { pid } => json!({"event": "started", "pid": pid}),

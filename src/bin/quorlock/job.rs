@@ -65,10 +65,11 @@ impl Ended {
 }
 
 impl Job {
-    /// Starts `command` under `guard`.
+    /// Starts `command` under `guard`, with these variables. One without a value is not to be there at all: an outer run's
+    /// would be mistaken for this one's.
     pub(crate) async fn start(
         command: &[OsString],
-        variable: (&str, &str),
+        environment: &[(&str, Option<&str>)],
         mut guard: Guard,
     ) -> Result<Job, Failure> {
         let system = |doing| move |error: io::Error| Failure::system(doing, &error);
@@ -83,12 +84,15 @@ impl Job {
             None => &[Signal::CONT],
         };
         let control = Signals::listen(control).map_err(system("listen to signals"))?;
-        let child = Command::new(program)
-            .args(arguments)
-            .env(variable.0, variable.1)
-            .process_group(0)
-            .spawn()
-            .map_err(|error| not_run(program, &error))?;
+        let mut run = Command::new(program);
+        run.args(arguments).process_group(0);
+        for &(name, value) in environment {
+            match value {
+                Some(value) => run.env(name, value),
+                None => run.env_remove(name),
+            };
+        }
+        let child = run.spawn().map_err(|error| not_run(program, &error))?;
         let group = Pid::from_child(&child);
         guard.watch(group);
         let mut job = Job {

@@ -18,7 +18,9 @@ use crate::signals::{FORWARDED, Signals};
 use crate::supervise::{Outcome, Times, supervise};
 
 /// In the command's environment: what is locked.
-const VARIABLE: &str = "QUORLOCK_RESOURCE";
+const RESOURCE: &str = "QUORLOCK_RESOURCE";
+/// And what tells the store that an earlier holder is an earlier one.
+const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
 /// How long the end may take to delete what is left on slow nodes. It expires by itself anyway.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 /// The same, when a quorum has confirmed already.
@@ -91,6 +93,7 @@ async fn with_nodes(
 async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
     let mut builder = nodes::builder(&arguments.nodes, urls)?
         .ttl(arguments.ttl)
+        .fencing(!arguments.no_fencing)
         .key_prefix(&arguments.key_prefix);
     if let Some(max_hold) = arguments.max_hold {
         builder = builder.max_hold(max_hold);
@@ -109,6 +112,7 @@ async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lea
     report.event(&Event::Acquired {
         resource: lease.resource(),
         votes: lease.votes(),
+        token: lease.fencing_token(),
         valid: lease.remaining(),
     });
     Ok(lease)
@@ -123,7 +127,12 @@ async fn under(
     signals: &mut Signals,
     report: &Report,
 ) -> Result<Outcome, Failure> {
-    let mut job = Job::start(&arguments.command, (VARIABLE, &arguments.resource), guard).await?;
+    let token = lease.fencing_token().map(|token| token.to_string());
+    let environment = [
+        (RESOURCE, Some(arguments.resource.as_str())),
+        (FENCING_TOKEN, token.as_deref()),
+    ];
+    let mut job = Job::start(&arguments.command, &environment, guard).await?;
     report.event(&Event::Started { pid: job.pid() });
     Ok(supervise(&mut job, lease, times, signals, report).await)
 }

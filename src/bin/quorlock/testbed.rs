@@ -62,7 +62,8 @@ fn listed(urls: &[String], export: bool, json: bool) -> String {
 
 async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signals) -> Result<u8, Failure> {
     let guard = Guard::start(GRACE).map_err(|error| Failure::system("start the guard process", &error))?;
-    let mut job = Job::start(&arguments.command, (nodes::VARIABLE, &urls.join(",")), guard).await?;
+    let urls = urls.join(",");
+    let mut job = Job::start(&arguments.command, &[(nodes::VARIABLE, Some(&urls))], guard).await?;
     loop {
         tokio::select! {
             change = job.change() => match change {
