@@ -69,6 +69,15 @@ impl Database {
         Database { config }
     }
 
+    /// Where another process finds it.
+    pub(crate) fn address(&self) -> String {
+        let schema = self.config.get_options().unwrap();
+        format!(
+            "host={} user=quorlock dbname=postgres options='{schema}'",
+            server().folder.display()
+        )
+    }
+
     /// One more connection to it.
     pub(crate) async fn connect(&self) -> Client {
         connect(&self.config).await

@@ -1,0 +1,150 @@
+//! What happened, as a database has it.
+
+use std::fmt;
+
+use tokio_postgres::Client;
+
+use crate::postgres::Database;
+
+/// How many locks there are to compete for.
+pub(crate) const RESOURCES: i32 = 4;
+
+/// `moment` orders what happens in different processes: whoever draws later gets the larger number.
+const TABLES: &str = "
+    CREATE SEQUENCE moment;
+    CREATE TABLE fences (resource INT PRIMARY KEY, token BIGINT NOT NULL);
+    INSERT INTO fences SELECT resource, 0 FROM generate_series(0, 63) resource;
+    CREATE TABLE grants (
+        resource INT NOT NULL,
+        token    BIGINT NOT NULL,
+        began    BIGINT NOT NULL,  -- drawn before the attempt
+        won      BIGINT NOT NULL,  -- drawn after it
+        raised   BOOL NOT NULL,    -- took a second round
+        admitted BOOL NOT NULL,    -- first write, larger than all before it
+        in_time  BOOL NOT NULL     -- refused, though its lease had not ended
+    )";
+
+/// Before an attempt.
+pub(crate) const BEGIN: &str = "SELECT nextval('moment')";
+
+/// After a grant: the first write under a lease. Parameters: resource, token, moment of the beginning, whether it took a second round.
+pub(crate) const WON: &str = "
+    WITH admitted AS (
+        UPDATE fences SET token = $2 WHERE resource = $1 AND token < $2 RETURNING token
+    )
+    INSERT INTO grants
+    SELECT $1, $2, $3, nextval('moment'), $4, EXISTS (SELECT FROM admitted), false
+    RETURNING admitted";
+
+/// The store has refused somebody who held the lock, so two held it.
+pub(crate) const REFUSED_IN_TIME: &str =
+    "UPDATE grants SET in_time = true WHERE resource = $1 AND token = $2";
+
+pub(crate) struct History {
+    client: Client,
+}
+
+pub(crate) struct Report {
+    grants: usize,
+    raised: usize,
+    /// First writes that the store refused, for a newer one had come; and those among them whose lease had not ended.
+    refused: (usize, usize),
+}
+
+impl History {
+    pub(crate) async fn begin(database: &Database) -> History {
+        let client = database.connect().await;
+        client.batch_execute(TABLES).await.unwrap();
+        History { client }
+    }
+
+    pub(crate) async fn grants(&self) -> i64 {
+        let row = self
+            .client
+            .query_one("SELECT count(*) FROM grants", &[])
+            .await
+            .unwrap();
+        row.get(0)
+    }
+
+    /// I2: no token twice; and whoever began after another had won has the larger one. `exclusive`: and the lock never had
+    /// two holders.
+    pub(crate) async fn check(&self, exclusive: bool) -> Report {
+        let order = "SELECT resource, token, began, won, raised, admitted, in_time FROM grants ORDER BY resource, won";
+        let rows = self.client.query(order, &[]).await.unwrap();
+        let mut report = Report {
+            grants: rows.len(),
+            raised: 0,
+            refused: (0, 0),
+        };
+        for resource in 0..RESOURCES {
+            let grants: Vec<Grant> = rows
+                .iter()
+                .filter(|row| row.get::<_, i32>(0) == resource)
+                .map(|row| Grant {
+                    token: row.get(1),
+                    began: row.get(2),
+                    won: row.get(3),
+                })
+                .collect();
+            assert!(
+                grants.len() > 10,
+                "too little to learn from: {} grants",
+                grants.len()
+            );
+            in_order(&grants);
+        }
+        for row in &rows {
+            report.raised += usize::from(row.get::<_, bool>(4));
+            report.refused.0 += usize::from(!row.get::<_, bool>(5));
+            report.refused.1 += usize::from(row.get::<_, bool>(6));
+        }
+        assert!(
+            !exclusive || report.refused.1 == 0,
+            "two holders at a time: {report}"
+        );
+        report
+    }
+}
+
+struct Grant {
+    token: i64,
+    began: i64,
+    won: i64,
+}
+
+/// `grants` are in the order in which they were won.
+fn in_order(grants: &[Grant]) {
+    let mut tokens: Vec<i64> = grants.iter().map(|grant| grant.token).collect();
+    tokens.sort_unstable();
+    let twice = tokens.windows(2).find(|pair| pair[0] == pair[1]);
+    assert!(twice.is_none(), "issued twice: {twice:?}");
+
+    let mut by_beginning: Vec<&Grant> = grants.iter().collect();
+    by_beginning.sort_unstable_by_key(|grant| grant.began);
+    let (mut won, mut largest) = (grants.iter().peekable(), 0);
+    for grant in by_beginning {
+        while let Some(earlier) = won.next_if(|earlier| earlier.won < grant.began) {
+            largest = largest.max(earlier.token);
+        }
+        assert!(
+            largest < grant.token,
+            "{largest} was out when the attempt for {} began",
+            grant.token
+        );
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} grants, no token twice, none out of order; {} ({:.1} %) took a second round; {} first writes refused as stale, {} of them within their lease",
+            self.grants,
+            self.raised,
+            100.0 * self.raised as f64 / self.grants as f64,
+            self.refused.0,
+            self.refused.1,
+        )
+    }
+}

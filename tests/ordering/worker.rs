@@ -1,0 +1,118 @@
+//! One of the processes that compete for the locks.
+
+use std::env;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use quorlock::node::Reply;
+use quorlock::{AcquireError, Lease, Redlock};
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+use tokio::time::sleep;
+use tokio_postgres::{Client, NoTls};
+use tokio_util::sync::CancellationToken;
+
+use crate::history::{BEGIN, REFUSED_IN_TIME, RESOURCES, WON};
+
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+const TASKS: usize = 2;
+
+/// What to do, from the environment.
+pub(crate) struct Task {
+    number: u64,
+    nodes: String,
+    database: String,
+}
+
+const NUMBER: &str = "ORDERING_WORKER";
+const NODES: &str = "ORDERING_NODES";
+const DATABASE: &str = "ORDERING_DATABASE";
+
+impl Task {
+    pub(crate) fn from_env() -> Option<Task> {
+        Some(Task {
+            number: env::var(NUMBER).ok()?.parse().ok()?,
+            nodes: env::var(NODES).ok()?,
+            database: env::var(DATABASE).ok()?,
+        })
+    }
+
+    pub(crate) fn to_env(command: &mut Command, number: usize, nodes: &[String], database: &str) {
+        command
+            .env(NUMBER, number.to_string())
+            .env(NODES, nodes.join(","))
+            .env(DATABASE, database);
+    }
+}
+
+/// Takes locks until its input ends.
+pub(crate) async fn work(task: Task) -> ExitCode {
+    fastrand::seed(task.number);
+    let over = CancellationToken::new();
+    let builder = Redlock::builder()
+        .urls(task.nodes.split(','))
+        .ttl(TTL)
+        .watchdog(false);
+    let redlock = builder
+        .connect_timeout(Duration::from_secs(30))
+        .connect()
+        .await
+        .unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..TASKS {
+        let (client, connection) = tokio_postgres::connect(&task.database, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        tasks.spawn(compete(redlock.clone(), client, over.clone()));
+    }
+    let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
+    over.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    redlock.shutdown().await;
+    ExitCode::SUCCESS
+}
+
+async fn compete(redlock: Redlock, client: Client, over: CancellationToken) {
+    let begin = client.prepare(BEGIN).await.unwrap();
+    let won = client.prepare(WON).await.unwrap();
+    while !over.is_cancelled() {
+        let resource = fastrand::i32(0..RESOURCES);
+        let began: i64 = client.query_one(&begin, &[]).await.unwrap().get(0);
+        match redlock.lock(format!("job{resource}")).try_acquire().await {
+            Ok(lease) => {
+                let token = lease.fencing_token().unwrap().as_i64();
+                let raised = raised(&lease);
+                let row = client
+                    .query_one(&won, &[&resource, &token, &began, &raised])
+                    .await
+                    .unwrap();
+                let admitted: bool = row.get(0);
+                // Who was too late may have been overtaken. Who was not should not have been.
+                if !admitted && lease.is_held() {
+                    client
+                        .execute(REFUSED_IN_TIME, &[&resource, &token])
+                        .await
+                        .unwrap();
+                }
+                if fastrand::u8(..) < 16 {
+                    drop(lease);
+                } else {
+                    let _ = lease.release().await;
+                }
+            }
+            Err(AcquireError::Held { .. } | AcquireError::NoQuorum { .. } | AcquireError::TooLate { .. }) => {
+                sleep(Duration::from_micros(fastrand::u64(500..5_000))).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Whether it took a second round to certify the token.
+fn raised(lease: &Lease) -> bool {
+    lease
+        .votes()
+        .iter()
+        .any(|vote| matches!(vote.answer, Some(Ok(Reply::Raised { .. }))))
+}
