@@ -22,6 +22,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .acquire()
         .await?;
     println!("held: {}", lease.votes());
+    if let Some(token) = lease.fencing_token() {
+        println!("fencing token {token}, for the store to refuse smaller ones");
+    }
     println!(
         "believable for {:?} more, unless renewed; a watchdog sees to that",
         lease.remaining()

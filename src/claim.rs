@@ -1,7 +1,6 @@
 //! What may stand on the nodes in our name, and its removal whatever happens (A6, L1, L2).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -10,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::certify::certify;
-use crate::error::{ReleaseOutcome, Votes};
+use crate::error::{NodeVote, ReleaseOutcome, Votes};
 use crate::janitor::{Janitor, Leftover};
 use crate::node::{Action, Fencing, OwnerToken, Reply, Request};
 use crate::options::Terms;
@@ -38,8 +37,8 @@ pub(crate) struct Claim {
     acquire: Round,
     /// Where it may be, once that is settled: extensions set no keys.
     won_on: Option<Vec<Whereabouts>>,
-    /// F4: the largest counter known, once there is a token.
-    highest: Option<FencingToken>,
+    /// F4: what is known of the nodes' counters, once there is a token; nothing before.
+    counters: Vec<Option<FencingToken>>,
     /// The acquire on its way to nodes that were not waited for.
     stragglers: Option<Stragglers>,
     /// The release, once it is sent: tells where the token is no more.
@@ -72,12 +71,12 @@ impl Claim {
             until: gone_by(acquire.started, terms.node_budget, terms.ttl),
             acquire,
             won_on: None,
-            highest: None,
+            counters: Vec::new(),
             stragglers: None,
             release: None,
         };
         // Not before there is a claim that cleans up: a node of somebody's own making may panic half way.
-        claim.acquire.send(&request);
+        claim.acquire.send(|_| request.clone());
         claim
     }
 
@@ -100,15 +99,18 @@ impl Claim {
             owner,
             action,
         };
-        certify(&mut self.acquire, request, terms.node_budget, until).await
+        let (token, votes) = certify(&mut self.acquire, request, terms.node_budget, until).await;
+        if token.is_some() {
+            let counter = |vote: &NodeVote| vote.answer.as_ref().and_then(counter);
+            self.counters = votes.iter().map(counter).collect();
+        }
+        (token, votes)
     }
 
     /// The acquire won. It is still sent to nodes in whose lanes it waits: a lease on a bare quorum would not outlive the
     /// loss of a single node.
-    pub(crate) fn won(&mut self, token: Option<FencingToken>) {
+    pub(crate) fn won(&mut self) {
         self.won_on = Some(self.whereabouts());
-        let counters = self.acquire.answers().flatten().filter_map(counter);
-        self.highest = counters.chain(token).max();
         let outstanding = self.acquire.take_outstanding();
         if !outstanding.is_empty() {
             self.stragglers = Some(Stragglers::wait(outstanding, self.janitor.runtime()));
@@ -131,12 +133,8 @@ impl Claim {
     /// seen to in the background, as they are if this future is dropped.
     pub(crate) async fn release(mut self) -> ReleaseOutcome {
         self.let_stragglers_go();
-        let round = Round::start(
-            &self.nodes,
-            &self.release_request(),
-            self.release_budget,
-            self.janitor.runtime(),
-        );
+        let mut round = Round::new(&self.nodes, self.release_budget, self.janitor.runtime());
+        round.send(|node| self.release_request(node));
         let round = self.release.insert(round);
         round.settle(|tally| tally.standing() != Standing::Pending).await;
         match round.tally().standing() {
@@ -167,17 +165,24 @@ impl Claim {
         possible.collect()
     }
 
-    /// F4: carries the largest counter, so that the nodes agree again and the next acquire needs one round.
-    fn release_request(&self) -> Request {
+    /// F4: carries the largest counter that is known, unless the node is known to have it. So the nodes agree again, and the
+    /// next acquire needs one round.
+    fn release_request(&self, node: usize) -> Request {
+        let highest = self.counters.iter().flatten().max().copied();
+        let known = self.counters.get(node).copied().flatten();
         self.request(Action::Release {
-            counter: self.highest,
+            counter: highest.filter(|_| known != highest),
         })
     }
 
     /// The acquire is sent no more where it was not, and what stragglers have said is taken in.
     fn let_stragglers_go(&mut self) {
         if let Some(stragglers) = self.stragglers.take() {
-            self.highest = self.highest.max(stragglers.highest());
+            for (node, counter) in stragglers.counters() {
+                if let Some(known) = self.counters.get_mut(node) {
+                    *known = Some(counter);
+                }
+            }
         }
     }
 
@@ -222,7 +227,7 @@ impl Drop for Claim {
                 continue;
             }
             let leftover = Leftover {
-                request: self.release_request(),
+                request: self.release_request(node),
                 asked: under_way
                     .iter()
                     .position(|call| call.number == node)
@@ -237,35 +242,42 @@ impl Drop for Claim {
 
 /// Nodes that were not waited for.
 struct Stragglers {
-    highest: Arc<AtomicU64>,
+    heard: Arc<Mutex<Vec<(usize, FencingToken)>>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Stragglers {
     fn wait(outstanding: Vec<Outstanding>, runtime: &Handle) -> Self {
-        let highest = Arc::new(AtomicU64::new(0));
-        let heard = highest.clone();
+        let heard: Arc<Mutex<Vec<(usize, FencingToken)>>> = Arc::default();
+        let hearing = heard.clone();
         let mut outstanding: FuturesUnordered<Outstanding> = outstanding.into_iter().collect();
         let task = runtime.spawn(async move {
-            while let Some((_, answer)) = outstanding.next().await {
-                heard.fetch_max(counter(&answer).map_or(0, FencingToken::get), Relaxed);
+            while let Some((node, answer)) = outstanding.next().await {
+                if let Some(counter) = counter(&answer) {
+                    lock(&hearing).push((node, counter));
+                }
             }
         });
         Stragglers {
-            highest,
+            heard,
             _task: AbortOnDropHandle::new(task),
         }
     }
 
-    /// The largest counter among their grants so far. It may be ahead of the token.
-    fn highest(&self) -> Option<FencingToken> {
-        FencingToken::new(self.highest.load(Relaxed))
+    /// The counters of their grants so far. They may be ahead of the token.
+    fn counters(&self) -> Vec<(usize, FencingToken)> {
+        std::mem::take(&mut lock(&self.heard))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn counter(answer: &Answer) -> Option<FencingToken> {
     match answer {
         Ok(Reply::Granted { counter }) => *counter,
+        Ok(Reply::Raised { counter }) => Some(*counter),
         _ => None,
     }
 }

@@ -22,7 +22,7 @@ pub const MAX_RETENTION: Duration = Duration::from_secs(3_650 * 24 * 3_600);
 /// F5: a counter outlives every lease that it has counted by far.
 const RETENTION_IN_TTLS: u32 = 10;
 const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 3_600);
-/// What the key of a resource's counter ends in, and the key of a lock does not.
+/// What the key of a resource's counter ends in (`redis/lock.lua`), and the key of a lock does not.
 const COUNTER_SUFFIX: &str = "#fence";
 /// Most nodes in a set.
 pub const MAX_NODES: usize = 64;
@@ -237,11 +237,6 @@ pub(crate) fn key(prefix: &str, resource: &str) -> Result<Arc<str>, OptionError>
         return Err(OptionError::ReservedName { key });
     }
     Ok(key)
-}
-
-/// The key of the counter that goes with a lock's key. No lock has it.
-pub(crate) fn counter_key(key: &str) -> String {
-    format!("{key}{COUNTER_SUFFIX}")
 }
 
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), OptionError> {

@@ -316,7 +316,7 @@ impl LockRequest {
                 false => Defeat::NoQuorum(votes),
             });
         }
-        claim.won(token);
+        claim.won();
         let home = inner.janitor.runtime();
         let hold = Hold::new(self.resource.clone(), terms, votes, token, claim, home.clone());
         Ok(Lease::start(hold, home))

@@ -56,7 +56,7 @@ impl Round {
     /// A2: sends to all nodes. When this returns, the request has its place in every node's lane.
     pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, home: &Handle) -> Round {
         let mut round = Round::new(nodes, budget, home);
-        round.send(request);
+        round.send(|_| request.clone());
         round
     }
 
@@ -73,9 +73,10 @@ impl Round {
         }
     }
 
-    pub(crate) fn send(&mut self, request: &Request) {
+    /// Sends each node, by its number, what is for it.
+    pub(crate) fn send(&mut self, request: impl Fn(usize) -> Request) {
         for number in 0..self.nodes.len() {
-            let call = self.ask(number, request.clone(), self.budget);
+            let call = self.ask(number, request(number), self.budget);
             self.outstanding.push(call);
         }
     }

@@ -9,6 +9,7 @@ mod floor;
 mod measure;
 mod mux;
 mod report;
+mod server;
 mod wire;
 
 use std::error::Error;
@@ -19,11 +20,12 @@ use std::{env, fs, thread};
 use quorlock::testbed::Testbed;
 use tokio::time::sleep;
 
-use contender::{Quorlock, Rslock};
+use contender::{Names, Quorlock, Rslock};
 use floor::Floor;
 use measure::{one_by_one, side_by_side};
 use mux::Mux;
 use report::{Report, Series};
+use server::server_time;
 
 const FLOOR: &str = "floor: blocking sockets";
 const MUX: &str = "mux: minimal multiplexer";
@@ -31,6 +33,10 @@ const RSLOCK: &str = "rslock";
 const SCRIPTED: &str = "quorlock";
 const PLAIN: &str = "quorlock, fencing off";
 const WATCHED: &str = "quorlock, watchdog on";
+const FIRST_USE: &str = "quorlock, first use of a name";
+
+/// A server trusts no counter from before its start, which it knows to a second or two.
+const UP_FOR: Duration = Duration::from_secs(3);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -133,6 +139,8 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let everybody = Everybody::connect(&testbed).await?;
     let latency = everybody.latency(plan.rounds, plan.pairs).await;
     report.latency("latency", &latency, FLOOR, RSLOCK);
+    report.fencing("what fencing costs", &latency, &[SCRIPTED, FIRST_USE], PLAIN);
+    everybody.server_times(&testbed, plan.pairs, &mut report).await?;
     for &tasks in plan.tasks {
         let throughput = everybody.throughput(tasks, plan.rounds, plan.window).await;
         report.throughput(
@@ -152,6 +160,8 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let everybody = Everybody::connect(&testbed).await?;
     let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
     report.latency("latency with appendfsync always", &latency, FLOOR, RSLOCK);
+    let title = "what fencing costs with appendfsync always";
+    report.fencing(title, &latency, &[SCRIPTED, FIRST_USE], PLAIN);
     let throughput = everybody.throughput(64, plan.fsync_rounds, plan.window).await;
     report.throughput(
         "throughput, tasks: 64, with appendfsync always",
@@ -195,7 +205,7 @@ async fn describe(report: &mut Report, arguments: &Arguments, plan: &Plan, testb
         "method",
         &format!(
             "5 masters (server {version}) and the client on one machine with {cores} cores; tokio {runtime}; quorlock {}, \
-             rslock {}; every operation on a name of its own; TTL {:?}. Contenders take turns in {} rounds of {} pairs or \
+             rslock {}; operations on names of their own, known to the servers for quorlock; TTL {:?}. Contenders take turns in {} rounds of {} pairs or \
              {:?} each ({} with appendfsync always, {} with stopped nodes); medians over the rounds, ratios are medians of the \
              rounds' ratios.{quick}",
             env!("CARGO_PKG_VERSION"),
@@ -229,26 +239,29 @@ struct Everybody {
     scripted: Quorlock,
     plain: Quorlock,
     watched: Quorlock,
+    first_use: Quorlock,
 }
 
 impl Everybody {
     async fn connect(testbed: &Testbed) -> Outcome<Everybody> {
+        sleep(UP_FOR).await;
         let urls = testbed.urls();
         let addresses: Vec<_> = testbed.nodes().iter().map(|node| node.addr()).collect();
         let everybody = Everybody {
             floor: Floor::connect(&addresses)?,
             mux: Mux::connect(&addresses).await?,
             rslock: Rslock::new(&urls),
-            scripted: Quorlock::connect(&urls, true, false).await?,
-            plain: Quorlock::connect(&urls, false, false).await?,
-            watched: Quorlock::connect(&urls, true, true).await?,
+            scripted: Quorlock::connect(&urls, true, false, Names::Known).await?,
+            plain: Quorlock::connect(&urls, false, false, Names::Known).await?,
+            watched: Quorlock::connect(&urls, true, true, Names::Known).await?,
+            first_use: Quorlock::connect(&urls, true, false, Names::New).await?,
         };
         everybody.latency(1, 50).await; // to warm up
         Ok(everybody)
     }
 
     async fn latency(&self, rounds: usize, pairs: usize) -> Vec<Series> {
-        let mut all = [FLOOR, MUX, RSLOCK, SCRIPTED, PLAIN, WATCHED].map(Series::new);
+        let mut all = [FLOOR, MUX, RSLOCK, SCRIPTED, PLAIN, WATCHED, FIRST_USE].map(Series::new);
         for round in 0..rounds {
             eprintln!("latency: round {} of {rounds}", round + 1);
             for series in &mut all {
@@ -259,6 +272,7 @@ impl Everybody {
                     RSLOCK => one_by_one(&self.rslock, pairs, limit).await,
                     PLAIN => one_by_one(&self.plain, pairs, limit).await,
                     WATCHED => one_by_one(&self.watched, pairs, limit).await,
+                    FIRST_USE => one_by_one(&self.first_use, pairs, limit).await,
                     _ => one_by_one(&self.scripted, pairs, limit).await,
                 });
                 pause().await;
@@ -283,6 +297,23 @@ impl Everybody {
             }
         }
         all.into()
+    }
+
+    async fn server_times(&self, testbed: &Testbed, pairs: usize, report: &mut Report) -> Outcome<()> {
+        let all = [
+            (FLOOR, server_time(&self.floor, testbed, pairs, true).await?),
+            (PLAIN, server_time(&self.plain, testbed, pairs, true).await?),
+            (
+                SCRIPTED,
+                server_time(&self.scripted, testbed, pairs, false).await?,
+            ),
+            (
+                FIRST_USE,
+                server_time(&self.first_use, testbed, pairs, false).await?,
+            ),
+        ];
+        report.server_times("time that a lock costs each server", &all);
+        Ok(())
     }
 
     /// Nodes that are there but do not answer.
@@ -347,7 +378,7 @@ impl Everybody {
     /// Waits until everybody has all nodes again, and what was left to clean up is cleaned up.
     async fn recovered(&self) -> Outcome<()> {
         let started = Instant::now();
-        while [&self.scripted, &self.plain, &self.watched]
+        while [&self.scripted, &self.plain, &self.watched, &self.first_use]
             .iter()
             .any(|contender| contender.up() < 5)
         {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::measure::{Failures, Sample, median};
+use crate::server::ServerTime;
 
 /// The rounds of each contender, in the same order.
 pub(crate) struct Series {
@@ -95,6 +96,50 @@ impl Report {
             self.end_of_row(title, series, &mut row, &mut entry);
             json.insert(series.name.into(), entry.into());
             table.rows.push(row);
+        }
+        self.show(title, &table, json);
+    }
+
+    /// The same, against the plain `SET`.
+    pub(crate) fn fencing(&mut self, title: &str, all: &[Series], fenced: &[&str], plain: &str) {
+        let mut table = Table::new(&[
+            "1 task, us",
+            "acquire p50",
+            "x fencing off",
+            "acquire p99",
+            "x fencing off",
+        ]);
+        let mut json = Map::new();
+        let find = |name: &str| all.iter().find(|series| series.name == name);
+        let Some(base) = find(plain) else { return };
+        for series in fenced.iter().filter_map(|name| find(name)).chain([base]) {
+            let mut row = vec![series.name.to_owned()];
+            let mut entry = Map::new();
+            for (label, p) in P {
+                let value = |sample: &Sample| sample.acquire_us(p);
+                let (micros, ratio) = (series.median(value), series.ratio(base, value));
+                row.extend([format!("{micros:.0}"), times(ratio)]);
+                entry.insert(format!("acquire_{label}_us"), json!(micros));
+                entry.insert(format!("acquire_{label}_x_fencing_off"), json!(ratio));
+            }
+            json.insert(series.name.into(), entry.into());
+            table.rows.push(row);
+        }
+        self.show(title, &table, json);
+    }
+
+    /// From the servers' own statistics.
+    pub(crate) fn server_times(&mut self, title: &str, all: &[(&str, ServerTime)]) {
+        let mut table = Table::new(&["us in commands", "acquire", "release"]);
+        let mut json = Map::new();
+        for (name, time) in all {
+            table.rows.push(vec![
+                (*name).to_owned(),
+                format!("{:.1}", time.acquire),
+                format!("{:.1}", time.release),
+            ]);
+            let entry = json!({"acquire_us": time.acquire, "release_us": time.release});
+            json.insert((*name).into(), entry);
         }
         self.show(title, &table, json);
     }

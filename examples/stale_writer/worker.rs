@@ -75,14 +75,17 @@ impl Store {
         client.get_multiplexed_async_connection().await.map(Store)
     }
 
-    /// The balance; `None` if the token is too old.
+    /// The balance; `None` if the token is too old. Without one, the store cannot tell.
     async fn read(&mut self, token: Option<FencingToken>) -> RedisResult<Option<i64>> {
         match token {
             Some(token) => {
                 let script = include_str!("../stores/fenced_get.lua");
                 let mut call = redis::cmd("EVAL");
                 call.arg(script).arg(1).arg(ACCOUNT).arg(token.get());
-                call.query_async(&mut self.0).await
+                match call.query_async(&mut self.0).await {
+                    Err(error) if error.code() == Some("STALE") => Ok(None),
+                    balance => balance.map(Some),
+                }
             }
             None => {
                 redis::cmd("HGET")

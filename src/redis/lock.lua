@@ -1,14 +1,17 @@
--- All requests of one call, in order: for the i-th, KEYS[2i-1] is the lock, KEYS[2i] the counter that goes with it, and ARGV[i]
--- one string (a server takes longer over several): the operation in one character, the owner token in 36, numbers of
--- 16 digits each as named below, and the TTL (ms) in the rest. Times are in microseconds of the node's clock.
+-- All requests of one call, in order: KEYS[i] with ARGV[i], which is one string (a server takes longer over several): the
+-- operation in one character, the owner token in 36, numbers of 16 digits each as named below, and the TTL (ms) in the
+-- rest. Times are in microseconds of the node's clock.
 --
 --   a  acquire   set the key if it is free, and count       last moment, seed, oldest counter, retention (ms); TTL
 --   s  set       set the key if it is free                  last moment; TTL
 --   h  held      only ask who holds it
 --   f  fence     raise the counter, if the key is ours      the token
 --   e  extend    let it live for the TTL from now           TTL
---   r  release   delete the key if it is ours; raise the counter whoever holds it
---                                                           the counter, 0 for none
+--   r  release   delete the key if it is ours; raise the counter, where one is given, whoever holds it
+--                                                           the counter, or nothing
+--
+-- The counter of a lock has the lock's name with COUNTER behind it. It is not among the keys, as it would have to be in a
+-- cluster: a node is never a member of one, and every argument takes the client time.
 --
 -- The answer has an entry a request: the counter where one is counted or raised, otherwise a number of those below, {remaining ms}
 -- where another token is there, or an error's text. Behind them, where it was looked at, the node's time: seconds and
@@ -17,13 +20,15 @@
 -- Counters stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself.
 
 local DONE, TOO_LATE, MISSING, FOREIGN = 0, -1, -2, -3
+local COUNTER = '#fence'
 local ONE_SECOND = 1000000
 
 local time, now
 local answer = {}
 
 -- F1: counts a grant.
-local function count(counter, item)
+local function count(key, item)
+  local counter = key .. COUNTER
   local f = redis.pcall('INCR', counter)
   if type(f) == 'table' then return f.err end
   -- F5: it was missing, or is from before the node's last start and may have lost its latest part.
@@ -50,8 +55,8 @@ local function raise(counter, from, to)
   return redis.pcall('INCRBY', counter, ('%.0f'):format(math.max(to - from, 0)))
 end
 
-for i = 1, #ARGV do
-  local key, counter, item = KEYS[2 * i - 1], KEYS[2 * i], ARGV[i]
+for i = 1, #KEYS do
+  local key, item = KEYS[i], ARGV[i]
   local operation, token = item:sub(1, 1), item:sub(2, 37)
   local reply, holder
   if not time and (operation == 'a' or operation == 's' or operation == 'e') then
@@ -70,13 +75,14 @@ for i = 1, #ARGV do
         reply = set.err
       elseif set or holder == token then
         -- A7: the own token is as good as having set it.
-        reply = counts and count(counter, item) or DONE
+        reply = counts and count(key, item) or DONE
         -- Not counted, so not granted.
         if type(reply) == 'string' then redis.pcall('DEL', key) end
       end
     end
     if not reply then operation = 'h' end
-  elseif operation == 'f' or operation == 'r' then
+  elseif #item > 37 and (operation == 'f' or operation == 'r') then
+    local counter = key .. COUNTER
     local both = redis.pcall('MGET', key, counter)
     if both.err then
       reply = both.err
@@ -112,11 +118,13 @@ for i = 1, #ARGV do
       end
     else
       reply = DONE
-      if operation == 'e' then
+      local result
+      if operation == 'r' then
+        result = redis.pcall('DEL', key)
+      elseif operation == 'e' then
         -- E1: never shortens. Written even where nothing changes, as above.
         local left = redis.pcall('PTTL', key)
         local ttl = item:sub(38)
-        local result
         if type(left) == 'table' then
           result = left
         elseif left > tonumber(ttl) then
@@ -124,14 +132,14 @@ for i = 1, #ARGV do
         else
           result = redis.pcall('PEXPIRE', key, ttl)
         end
-        if type(result) == 'table' then reply = result.err end
       end
+      if type(result) == 'table' then reply = result.err end
     end
   end
   answer[i] = reply
 end
 if time then
-  answer[#ARGV + 1] = time[1]
-  answer[#ARGV + 2] = time[2]
+  answer[#KEYS + 1] = time[1]
+  answer[#KEYS + 2] = time[2]
 end
 return answer

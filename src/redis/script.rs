@@ -7,7 +7,6 @@ use fred::types::Value;
 
 use super::fault;
 use crate::node::{Action, Fault, Reply, Request};
-use crate::options::counter_key;
 use crate::protocol::token::FencingToken;
 
 pub(super) const LOCK: &str = include_str!("lock.lua");
@@ -35,13 +34,10 @@ pub(super) struct Item<'a> {
 
 /// Arguments of `EVALSHA` or `EVAL`: digest or text, the number of keys, the keys, and a packed string for each request.
 pub(super) fn arguments(script: Value, items: &[Item<'_>]) -> Vec<Value> {
-    let mut args = Vec::with_capacity(2 + 3 * items.len());
+    let mut args = Vec::with_capacity(2 + 2 * items.len());
     args.push(script);
-    args.push(Value::Integer(2 * items.len() as i64));
-    for item in items {
-        args.push(Value::from(&*item.request.key));
-        args.push(Value::from(counter_key(&item.request.key)));
-    }
+    args.push(Value::Integer(items.len() as i64));
+    args.extend(items.iter().map(|item| Value::from(&*item.request.key)));
     args.extend(items.iter().map(|item| Value::from(packed(item))));
     args
 }
@@ -65,7 +61,10 @@ fn packed(item: &Item<'_>) -> String {
         ),
         Action::Raise { token } => format!("f{owner}{:016}", token.get()),
         Action::Extend { ttl } => format!("e{owner}{}", millis(ttl)),
-        Action::Release { counter } => format!("r{owner}{:016}", counter.map_or(0, FencingToken::get)),
+        Action::Release {
+            counter: Some(counter),
+        } => format!("r{owner}{:016}", counter.get()),
+        Action::Release { counter: None } => format!("r{owner}"),
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! cargo test --test model -- --nocapture --test-threads 1     prints what was looked at, and how weaker rules fail
-//! cargo test --test model --config profile.test.package.quorlock.opt-level=3 -- --nocapture --ignored      larger worlds
+//! make model                                                  the same, and larger worlds
 //! ```
 #![allow(clippy::unwrap_used)]
 
@@ -51,13 +51,13 @@ fn two_attempts_on_four_nodes() {
 }
 
 #[test]
-#[ignore = "takes minutes, and wants optimising: see the top"]
+#[ignore = "a larger world: make model"]
 fn two_attempts_on_four_nodes_with_unequal_counters() {
     exhaust(complete::<4, 2>(1, false), 200_000);
 }
 
 #[test]
-#[ignore = "takes minutes, and wants optimising: see the top"]
+#[ignore = "a larger world: make model"]
 fn three_attempts_on_three_nodes_with_unequal_counters() {
     exhaust(complete::<3, 3>(1, false), 1_500_000);
 }

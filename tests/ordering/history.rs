@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use crate::postgres::Database;
 
 /// How many locks there are to compete for.
-pub(crate) const RESOURCES: i32 = 4;
+pub(crate) const RESOURCES: i32 = 16;
 
 /// `moment` orders what happens in different processes: whoever draws later gets the larger number.
 const TABLES: &str = "

@@ -8,6 +8,7 @@ use crate::common::ask;
 use crate::{dealt, token};
 
 const FENCED_SET: &str = include_str!("../../examples/stores/fenced_set.lua");
+const FENCED_GET: &str = include_str!("../../examples/stores/fenced_get.lua");
 const KEY: &str = "invoice:42";
 
 struct Store {
@@ -33,6 +34,12 @@ impl Store {
         self.ask(&["EVAL", FENCED_SET, "1", KEY, &token, value]).await
     }
 
+    /// What is read to be written back.
+    async fn get(&self, token: impl ToString) -> redis::RedisResult<Option<String>> {
+        let token = token.to_string();
+        self.ask(&["EVAL", FENCED_GET, "1", KEY, &token]).await
+    }
+
     async fn kept(&self) -> (Option<String>, Option<String>) {
         self.ask(&["HMGET", KEY, "value", "fencing_token"]).await.unwrap()
     }
@@ -56,6 +63,31 @@ async fn an_older_holder_is_refused_and_the_same_one_is_not() {
     assert!(store.set(100, "third").await.unwrap());
     assert!(!store.set(33, "stale").await.unwrap());
     store.assert_kept("third", 100).await;
+    store.testbed.shutdown().await;
+}
+
+/// From the newer holder's read on, the older one is too late, though nothing has been written yet.
+#[tokio::test]
+async fn who_reads_to_write_back_is_not_overtaken_in_between() {
+    let store = Store::start().await;
+    assert_eq!(store.get(32).await.unwrap(), None);
+    assert!(store.set(32, "100").await.unwrap());
+    assert_eq!(store.get(33).await.unwrap().as_deref(), Some("100"));
+    assert!(!store.set(32, "stale").await.unwrap());
+    let error = store.get(32).await.unwrap_err();
+    assert_eq!(error.code(), Some("STALE"), "{error}");
+    for nonsense in ["", "0", "nan", "07", "9007199254740992"] {
+        let error = store.get(nonsense).await.unwrap_err();
+        assert!(error.to_string().contains("not a fencing token"), "{error}");
+    }
+    assert!(store.set(33, "200").await.unwrap());
+    store.assert_kept("200", 33).await;
+
+    // Read without the token: the older holder's deposit is admitted, and then lost.
+    let read: String = store.ask(&["HGET", KEY, "value"]).await.unwrap();
+    assert!(store.set(33, "300").await.unwrap());
+    assert!(store.set(34, &read).await.unwrap());
+    store.assert_kept("200", 34).await;
     store.testbed.shutdown().await;
 }
 
