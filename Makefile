@@ -27,6 +27,7 @@ demo: setup
 
 # With the features that CI builds the other examples with, so as not to build all twice.
 demo-fencing: setup
+	@echo "building the demonstration, with what the tests need (several minutes the first time)"
 	$(CARGO) build --example stale_writer --features cli
 	@echo
 	@$(CARGO) run --quiet --example stale_writer --features cli -- --no-fencing

@@ -43,6 +43,9 @@ use crate::protocol::token::FencingToken;
 /// # Ok::<(), StaleToken>(())
 /// ```
 ///
+/// The token of a lease is `lease.fencing_token().ok_or("taken without fencing")?`: `None` only with
+/// [`fencing(false)`](crate::LockRequest::fencing), and then nothing is to be admitted.
+///
 /// With the feature `serde` it is kept as the largest token, an integer, or as nothing (`null`) while nobody has been admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

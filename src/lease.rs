@@ -97,7 +97,8 @@ impl LeaseHandle {
     /// [`fencing(false)`](crate::LockRequest::fencing) only.
     ///
     /// Send it with every write, and have the store refuse smaller ones than it has seen. That is what keeps a holder that
-    /// was paused for longer than its lease from overwriting the work of the next one; no lock can.
+    /// was paused for longer than its lease from overwriting the work of the next one; no lock can. `docs/stores.md` has patterns for
+    /// databases; [`FenceGate`](crate::FenceGate) is one for data in the process.
     ///
     /// ```
     /// # fn show(lease: &quorlock::Lease) {

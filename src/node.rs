@@ -1,5 +1,7 @@
 //! The port: what a lock needs of a node, whatever is behind it.
 //!
+//! Letters with a number (A9, F5) are the rules in `docs/design.md`.
+//!
 //! [`crate::Redlock::connect`] fills it with Redis and Valkey masters. Implement [`Node`] yourself to put something else
 //! behind it, for instance a simulated node in a test (see [`RedlockBuilder::custom_nodes`](crate::RedlockBuilder::custom_nodes)).
 

@@ -53,7 +53,12 @@ impl Actor {
             token => self.tell(&format!("holds the lock, token {token}")),
         }
         self.sees("read", balance).await?;
-        self.tell(&format!("reads the balance: {balance}"));
+        let noted = if token == 0 {
+            ""
+        } else {
+            ", and leaves its token there"
+        };
+        self.tell(&format!("reads the balance: {balance}{noted}"));
         self.sees("checked", "held").await?;
         self.tell("checks the lease: still held");
         Ok(token)

@@ -9,6 +9,8 @@ use tokio_postgres::{Client, GenericClient, Transaction};
 pub(crate) const SCHEMA: &str = include_str!("schema.sql");
 /// One row, one statement.
 pub(crate) const UPDATE: &str = include_str!("update.sql");
+/// One row, before it is read to be written back changed.
+pub(crate) const READ: &str = include_str!("read.sql");
 /// The guard of a resource, first in a transaction.
 pub(crate) const FENCE: &str = include_str!("fence.sql");
 /// An insert behind the guard, in one statement.
@@ -37,6 +39,18 @@ pub(crate) async fn set_status(
         return Err(WriteError::Stale(token));
     }
     Ok(())
+}
+
+/// One row, to be written back changed: from here on no older holder writes it.
+pub(crate) async fn status_to_change(
+    client: &impl GenericClient,
+    token: FencingToken,
+    invoice: i64,
+) -> Result<String, WriteError> {
+    match client.query_opt(READ, &[&token.as_i64(), &invoice]).await? {
+        Some(row) => Ok(row.get(0)),
+        None => Err(WriteError::Stale(token)),
+    }
 }
 
 /// One more row in a table that is only appended to.

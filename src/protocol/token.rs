@@ -4,7 +4,8 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-/// Tells a newer lease on a resource from an older one: strictly larger for every later lease.
+/// Tells a newer lease on a resource from an older one: larger than that of any lease that had been acquired when its attempt
+/// began.
 ///
 /// An integer from 1 to 2^53 - 1, so that it fits a signed 64-bit column (`BIGINT`), a double, and JSON. Hand it to the store that the lock
 /// protects, and have the store refuse whatever comes with a smaller one than it has seen; see

@@ -78,6 +78,19 @@ impl Database {
         )
     }
 
+    /// The same for `psql`, and where that is.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        let folder = binaries().unwrap();
+        let path = env::var("PATH").unwrap_or_default();
+        vec![
+            ("PATH", format!("{path}:{}", folder.display())),
+            ("PGHOST", server().folder.display().to_string()),
+            ("PGUSER", "quorlock".to_owned()),
+            ("PGDATABASE", "postgres".to_owned()),
+            ("PGOPTIONS", self.config.get_options().unwrap().to_owned()),
+        ]
+    }
+
     /// One more connection to it.
     pub(crate) async fn connect(&self) -> Client {
         connect(&self.config).await

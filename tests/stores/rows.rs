@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use tokio_postgres::Client;
 
-use crate::patterns::{UPDATE, set_status};
+use crate::patterns::{UPDATE, set_status, status_to_change};
 use crate::{assert_never_back, blocked, dealt, is_stale, pid, store, token};
 
 async fn invoice(client: &Client) -> (String, i64) {
@@ -45,6 +45,63 @@ async fn without_a_token_nothing_is_written() {
         assert_eq!(invoice(&client).await.0, before);
         set_status(&client, token(33), 42, "paid").await.unwrap();
     }
+}
+
+/// From the newer holder's read on, the older one is too late, though nothing has been written yet.
+#[tokio::test]
+async fn who_reads_to_write_back_is_not_overtaken_in_between() {
+    let (_database, client) = store().await;
+    open_invoice(&client).await;
+    set_status(&client, token(33), 42, "sent").await.unwrap();
+    assert_eq!(status_to_change(&client, token(34), 42).await.unwrap(), "sent");
+    assert!(is_stale(set_status(&client, token(33), 42, "void").await));
+    assert!(is_stale(status_to_change(&client, token(33), 42).await));
+    set_status(&client, token(34), 42, "sent, paid").await.unwrap();
+    assert_eq!(invoice(&client).await, ("sent, paid".into(), 34));
+
+    // Read without the token: the older holder is admitted in between, and what it wrote is lost.
+    let (read, _) = invoice(&client).await;
+    set_status(&client, token(34), 42, "sent, paid, rated")
+        .await
+        .unwrap();
+    set_status(&client, token(35), 42, &format!("{read}, shipped"))
+        .await
+        .unwrap();
+    assert_eq!(invoice(&client).await.0, "sent, paid, shipped");
+}
+
+/// As a command of `quorlock run` would do it.
+#[tokio::test]
+async fn a_script_is_told_when_it_is_refused() {
+    let (database, client) = store().await;
+    open_invoice(&client).await;
+    let script = include_str!("../../examples/stores/job.sh");
+    let run = |token: Option<&'static str>| {
+        let mut command = tokio::process::Command::new("sh");
+        command
+            .args(["-c", script])
+            .envs(database.environment())
+            .env_remove("QUORLOCK_FENCING_TOKEN");
+        command.envs(token.map(|token| ("QUORLOCK_FENCING_TOKEN", token)));
+        async move { command.output().await.unwrap() }
+    };
+    for (token, code, said) in [
+        (Some("33"), 0, ""),
+        (Some("32"), 1, "refused: a newer run has written"),
+        (Some("34"), 0, ""),
+        (None, 2, "run me under quorlock run"),
+        (Some("nonsense"), 3, "nonsense"),
+    ] {
+        let output = run(token).await;
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(errors.contains(said), "{token:?}: {errors}");
+        match code {
+            // What a shell makes of an empty variable differs.
+            2 => assert!(!output.status.success()),
+            code => assert_eq!(output.status.code(), Some(code), "{token:?}: {errors}"),
+        }
+    }
+    assert_eq!(invoice(&client).await, ("paid".into(), 34));
 }
 
 #[tokio::test]
