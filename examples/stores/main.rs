@@ -11,7 +11,7 @@ mod postgres;
 
 use std::error::Error;
 
-use postgres::{SCHEMA, WriteError, begin, record_payment, set_status};
+use postgres::{SCHEMA, WriteError, begin, record_payment, set_status, status_to_change};
 use quorlock::FencingToken;
 use tokio_postgres::{Client, NoTls};
 
@@ -51,8 +51,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What one holder does: a write of one statement, then one that depends on what it reads.
+/// What one holder does: a look at the row that it is to change, a write of one statement, then several that depend on what it
+/// reads.
 async fn settle(client: &mut Client, token: FencingToken) -> Result<(), WriteError> {
+    if status_to_change(client, token, INVOICE).await? == "paid" {
+        return Ok(());
+    }
     record_payment(client, RESOURCE, token, INVOICE, 1000).await?;
 
     let transaction = begin(client, RESOURCE, token).await?;
