@@ -89,7 +89,9 @@ for i = 1, #KEYS do
     else
       local from, to = tonumber(both[2]), tonumber(item:sub(38, 53))
       if not both[1] then
-        reply = MISSING
+        -- R5: MGET has other data than a string as nothing.
+        local there = redis.pcall('GET', key)
+        reply = there and there.err or MISSING
       elseif both[1] ~= token then
         reply = FOREIGN
       elseif operation == 'f' then

@@ -12,6 +12,7 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
     let mut all = behaviours![false;
         a_name_that_collides_with_data_is_not_held_with_or_without_a_script,
         a_collision_on_a_minority_does_not_matter,
+        a_lock_overwritten_by_other_data_is_a_fault_to_its_release,
     ];
     all.extend(behaviours![true;
         a_server_out_of_memory_is_named_and_still_releases,
@@ -196,5 +197,32 @@ async fn a_server_that_forgot_the_script_is_sent_it_again(world: &World) {
         everywhere(world, &[b"SCRIPT", b"FLUSH"]).await;
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
         world.gone(&resource).await;
+    }
+}
+
+/// R5: whether or not the release carries a counter (F4).
+async fn a_lock_overwritten_by_other_data_is_a_fault_to_its_release(world: &World) {
+    let redlock = world.redlock().await;
+    let resource = world.resource("overwritten");
+    let counter = format!("quorlock:{resource}#fence");
+    for _ in 0..20 {
+        let lease = redlock.lock(resource.as_str()).acquire().await.unwrap();
+        world.spread(&resource).await;
+        world.delete(&resource).await;
+        world.tell::<i64>("RPUSH", &resource, &["data"]).await;
+        match lease.release().await {
+            ReleaseOutcome::Uncertain(votes) => {
+                assert!(
+                    votes.no() == 0 && count(&votes, &Fault::WrongType) >= 1,
+                    "{votes}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        world.delete(&resource).await;
+        // One node is ahead, so the next release carries a counter to some.
+        let _: i64 = ask(&world.live()[0], &[b"INCRBY", counter.as_bytes(), b"1000"])
+            .await
+            .unwrap();
     }
 }
