@@ -73,7 +73,8 @@ async fn grants_in_order(manners: Manners) {
     loop {
         nemesis.strike().await;
         let grants = history.grants().await;
-        if grants >= wanted {
+        // A quick machine would be done before every fault had its turn.
+        if grants >= wanted && nemesis.struck_in_every_way() {
             break;
         }
         if wanted >= MANY && told.elapsed() > Duration::from_secs(5) {
@@ -97,10 +98,6 @@ async fn grants_in_order(manners: Manners) {
     }
     let report = history.check(manners == Manners::StayAway).await;
     println!("{report}\nin {:.0?}; {nemesis}", started.elapsed());
-    assert!(
-        nemesis.struck_in_every_way(),
-        "some fault never happened: {nemesis}"
-    );
 }
 
 fn start(number: usize, testbed: &Testbed, database: &Database) -> Child {
