@@ -28,8 +28,9 @@ const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
 /// However long the budgets are: one caller with hours of TTL must not hide a hung connection from all others.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// F5: how far ahead of the node's clock a counter may be started, in microseconds.
-const FORWARD: i64 = 1_000_000;
+/// F5: how far ahead of the node's clock a counter may be started, and by how much the start that its uptime says may be too
+/// early; in microseconds.
+const FORWARD: i64 = 2_000_000;
 
 /// Finds out about peers that are gone while nothing is sent.
 const KEEPALIVE: Duration = Duration::from_secs(10);

@@ -72,7 +72,7 @@ impl Facts {
         })
     }
 
-    /// For how long it has been running, less up to a second.
+    /// For how long it has been running, give or take a second: the difference of two times, each rounded down to seconds.
     pub(super) fn uptime_micros(&self) -> i64 {
         self.uptime_seconds.saturating_mul(1_000_000)
     }

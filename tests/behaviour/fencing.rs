@@ -37,7 +37,7 @@ fn value(lease: &Lease) -> u64 {
     lease.fencing_token().unwrap().get()
 }
 
-/// A node does not trust counters from before its start, which is known to a second or two. Waits until it is longer ago.
+/// A node does not trust counters from before its start, which is known to a few seconds. Waits until it is longer ago.
 async fn settled(world: &World) {
     for url in world.live() {
         eventually("the node has been up for a while", || async {
@@ -45,7 +45,7 @@ async fn settled(world: &World) {
             let uptime = info
                 .lines()
                 .find_map(|line| line.strip_prefix("uptime_in_seconds:"));
-            uptime.unwrap().parse::<u64>().unwrap() >= 3
+            uptime.unwrap().parse::<u64>().unwrap() >= 4
         })
         .await;
     }
