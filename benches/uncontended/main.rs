@@ -35,8 +35,8 @@ const PLAIN: &str = "quorlock, fencing off";
 const WATCHED: &str = "quorlock, watchdog on";
 const FIRST_USE: &str = "quorlock, first use of a name";
 
-/// A server trusts no counter from before its start, which it knows to a second or two.
-const UP_FOR: Duration = Duration::from_secs(3);
+/// A server trusts no counter from before its start, which it knows to a few seconds.
+const UP_FOR: Duration = Duration::from_secs(4);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
