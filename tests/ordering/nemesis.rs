@@ -98,7 +98,14 @@ impl<'a> Nemesis<'a> {
                 }
             }
             Fault::Flushed => tell(node, &["FLUSHALL"]).await,
-            Fault::LostCounters => lose_counters(node).await,
+            // Its counters start again far ahead of the others'. Then it is away: those who were granted by it may have got
+            // their tokens from there, and those who come next have to get larger ones without it.
+            Fault::LostCounters => {
+                lose_counters(node).await;
+                sleep(Duration::from_millis(self.random.u64(20..200))).await;
+                node.stop().unwrap();
+                away = TTL + TTL / 4;
+            }
             Fault::AllLostCounters => {
                 for number in 0..self.testbed.nodes().len() {
                     if !self.broken.contains_key(&number) {
@@ -108,7 +115,10 @@ impl<'a> Nemesis<'a> {
             }
         }
         *self.struck.entry(fault).or_default() += 1;
-        if matches!(fault, Fault::Killed | Fault::Stopped | Fault::RestartedEmpty) {
+        if matches!(
+            fault,
+            Fault::Killed | Fault::Stopped | Fault::RestartedEmpty | Fault::LostCounters
+        ) {
             self.broken.insert(number, (Instant::now() + away, fault));
         }
     }
@@ -118,7 +128,7 @@ impl<'a> Nemesis<'a> {
         match self.broken.remove(&number) {
             Some((_, Fault::Killed)) => node.restart(Data::Keep).await.unwrap(),
             Some((_, Fault::RestartedEmpty)) => node.restart(Data::Wipe).await.unwrap(),
-            Some((_, Fault::Stopped)) => node.resume().unwrap(),
+            Some((_, Fault::Stopped | Fault::LostCounters)) => node.resume().unwrap(),
             _ => {}
         }
     }
