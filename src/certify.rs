@@ -12,8 +12,8 @@ use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Round};
 
 /// The token to issue for what `acquire` was granted. Where all counters agree, as they do unless somebody was in the
-/// way, that takes no further message. Otherwise the nodes that are behind are raised: each has `budget` for it, and all
-/// is over by `until`.
+/// way, that takes no further message. Otherwise the nodes that are behind are raised: they have `budget` for it,
+/// and as much again if the token has to grow. All is over by `until`.
 ///
 /// `None` if no quorum can be certified. The votes are what each node has said last.
 ///
@@ -42,14 +42,16 @@ pub(crate) async fn certify(
             Ruling::Issue(token) => break Some(token),
             Ruling::Never => break None,
             Ruling::Raise(token) => {
-                target = Some(token);
+                if target != Some(token) {
+                    target = Some(token);
+                    timer.as_mut().reset(until.min(Instant::now() + budget));
+                }
                 for node in certification.behind(token) {
                     if asked[node] == target {
                         continue;
                     }
                     asked[node] = target;
                     raises.push(acquire.ask(node, request(Action::Raise { token }), budget));
-                    timer.as_mut().reset(until.min(Instant::now() + budget));
                 }
             }
             Ruling::Wait => {}

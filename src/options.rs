@@ -19,8 +19,10 @@ pub const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 3_600);
 pub const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// Longest [`counter_retention`](crate::LockRequest::counter_retention) other than for ever: ten times [`MAX_TTL`].
 pub const MAX_RETENTION: Duration = Duration::from_secs(3_650 * 24 * 3_600);
-/// F5: a counter outlives every lease that it has counted by far.
+/// F5: a counter outlives every lease that it has counted by far,
 const RETENTION_IN_TTLS: u32 = 10;
+/// and what the clocks that counters start from may disagree by.
+const MIN_RETENTION: Duration = Duration::from_secs(5);
 const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 3_600);
 /// What the key of a resource's counter ends in (`redis/lock.lua`), and the key of a lock does not.
 const COUNTER_SUFFIX: &str = "#fence";
@@ -41,7 +43,7 @@ pub enum OptionError {
         bytes: usize,
     },
     /// The resource's key would end like that of a fencing counter.
-    #[error("the key {key:?} ends in {COUNTER_SUFFIX:?}: that is kept for the fencing counter of {:?}", .key.trim_end_matches(COUNTER_SUFFIX))]
+    #[error("the key {key:?} ends in {COUNTER_SUFFIX:?}: that is kept for the fencing counter of {:?}", .key.strip_suffix(COUNTER_SUFFIX).unwrap_or(.key))]
     ReservedName {
         /// Prefix and name.
         key: Arc<str>,
@@ -79,12 +81,12 @@ pub enum OptionError {
     MaxHold,
     /// The time to keep fencing counters for is out of bounds.
     #[error(
-        "a counter retention of {retention:?} is out of bounds: at least {least:?} (ten times the TTL) and at most 3,650 days, or Duration::MAX for ever"
+        "a counter retention of {retention:?} is out of bounds: at least {least:?} (ten times the TTL, and 5 s) and at most 3,650 days, or Duration::MAX for ever"
     )]
     Retention {
         /// As given.
         retention: Duration,
-        /// Ten times the TTL.
+        /// Ten times the TTL, and 5 s.
         least: Duration,
     },
     /// The time to connect in is out of bounds.
@@ -210,7 +212,7 @@ impl LockOptions {
     }
 
     fn retention(&self, ttl: Duration) -> Result<Option<Duration>, OptionError> {
-        let least = ttl * RETENTION_IN_TTLS;
+        let least = MIN_RETENTION.max(ttl * RETENTION_IN_TTLS);
         let retention = self.retention.unwrap_or(DEFAULT_RETENTION.max(least));
         if retention == Duration::MAX {
             return Ok(None);

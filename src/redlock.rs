@@ -156,7 +156,7 @@ impl LockRequest {
     }
 
     /// Keeps trying for this long (default 10 s), the last time at its very end. An attempt under way is finished, which
-    /// takes at most one node budget longer.
+    /// takes one node budget longer, or two where a fencing token needs a second round.
     pub fn within(mut self, limit: Duration) -> Self {
         self.options.wait = Wait::Within(limit);
         self
@@ -191,7 +191,7 @@ impl LockRequest {
     }
 
     /// How long each node keeps a resource's counter, from when it was started. Default 24 hours, or ten times the TTL if
-    /// that is longer; at least ten times the TTL. [`Duration::MAX`] keeps it for ever, one small key for every resource
+    /// that is longer; at least ten times the TTL, and 5 seconds. [`Duration::MAX`] keeps it for ever, one small key for every resource
     /// that was ever locked.
     ///
     /// A counter that has expired starts again from the node's clock, and so ahead of where it was: the order of tokens then
@@ -236,7 +236,9 @@ impl LockRequest {
         }
     }
 
-    /// Acquires the lock in a single attempt: the answer comes within a node budget, and normally after one round trip.
+    /// Acquires the lock in a single attempt: the answer comes normally after one round trip, and within a
+    /// node budget; within two where a fencing token needs a second round. (A node that fails in the middle of that may cost
+    /// one more.)
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

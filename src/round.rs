@@ -12,6 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::error::{NodeVote, Votes, vote};
 use crate::node::{Action, Fault, Node, Reply, Request};
+use crate::protocol::fencing::credible;
 use crate::protocol::quorum::{Tally, Verdict};
 use crate::timer::sleep_until;
 
@@ -196,7 +197,14 @@ fn fitting(reply: Reply, action: Action) -> Answer {
     let fits = match action {
         // F6: a grant that comes without a counter where one was asked for is not counted as one without a token.
         Action::Acquire { fencing, .. } => match reply {
-            Reply::Granted { counter } => counter.is_some() == fencing.is_some(),
+            Reply::Granted { counter } => match (counter, fencing) {
+                (Some(counter), Some(fencing)) if !credible(counter, fencing.seed) => {
+                    return Err(Fault::Protocol {
+                        detail: format!("fencing counter {counter}: years ahead of the clock").into(),
+                    });
+                }
+                (counter, fencing) => counter.is_some() == fencing.is_some(),
+            },
             reply => matches!(reply, Reply::Held { .. }),
         },
         Action::Raise { token } => match reply {

@@ -108,6 +108,15 @@ impl Certification {
     }
 }
 
+/// Whether a counter can have come about by counting from some clock's time. One that cannot would be passed on to all
+/// nodes, and use up what tokens there are; so it is a fault of the node that has it.
+pub(crate) fn credible(counter: FencingToken, seed: FencingToken) -> bool {
+    counter.get() < seed.get().saturating_add(TEN_YEARS)
+}
+
+/// In microseconds.
+const TEN_YEARS: u64 = 10 * 365 * 24 * 3_600 * 1_000_000;
+
 /// F5: what a missing counter starts from, in microseconds since 1970: the same for all nodes, and a time that most of
 /// their clocks agree with. `clocks` are the nodes' clocks as far as they are known; `own` is for when none is.
 pub(crate) fn seed(clocks: &mut [u64], own: u64) -> FencingToken {
@@ -256,6 +265,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_counter_far_ahead_of_all_clocks_is_not_believed() {
+        let now = token(1_795_826_400_000_000);
+        for counter in [1, now.get(), now.get() + TEN_YEARS / 2] {
+            assert!(credible(token(counter), now), "{counter}");
+        }
+        assert!(!credible(token(now.get() + TEN_YEARS), now));
+        assert!(!credible(FencingToken::MAX, now));
     }
 
     #[test]

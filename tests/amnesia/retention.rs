@@ -21,9 +21,9 @@ async fn a_counter_that_has_expired_starts_ahead_of_where_it_was() {
     let request = redlock
         .lock("job")
         .ttl(Duration::from_millis(100))
-        .counter_retention(Duration::from_secs(1));
+        .counter_retention(Duration::from_secs(5));
     let mut latest = grant(&request).await;
-    for _ in 0..2 {
+    for _ in 0..1 {
         eventually("the counters have expired", || async {
             counters(&testbed).await == 0
         })
@@ -32,7 +32,7 @@ async fn a_counter_that_has_expired_starts_ahead_of_where_it_was() {
         assert!(latest < token, "{latest}, then {token}");
         latest = token;
         // Long enough for the counters to expire at different moments of a steady use.
-        let until = Instant::now() + Duration::from_millis(1_300);
+        let until = Instant::now() + Duration::from_millis(5_500);
         while Instant::now() < until {
             let token = grant(&request).await;
             assert!(latest < token, "{latest}, then {token}");

@@ -99,6 +99,7 @@ impl History {
             report.refused.0 += usize::from(!row.get::<_, bool>(5));
             report.refused.1 += usize::from(row.get::<_, bool>(6));
         }
+        assert!(report.raised > 0, "no second round was ever needed: {report}");
         assert!(
             !exclusive || report.refused.1 == 0,
             "two holders at a time: {report}"

@@ -97,7 +97,15 @@ impl<'a> Nemesis<'a> {
                     away = TTL + TTL / 10;
                 }
             }
-            Fault::Flushed => tell(node, &["FLUSHALL"]).await,
+            // A quorum forgets what is held: somebody else gets it as well.
+            Fault::Flushed => {
+                for other in number..number + 3 {
+                    let other = other % self.testbed.nodes().len();
+                    if !self.broken.contains_key(&other) {
+                        tell(&self.testbed.nodes()[other], &["FLUSHALL"]).await;
+                    }
+                }
+            }
             // Its counters start again far ahead of the others'. Then it is away: those who were granted by it may have got
             // their tokens from there, and those who come next have to get larger ones without it.
             Fault::LostCounters => {

@@ -215,6 +215,35 @@ async fn a_grant_without_a_counter_is_a_fault_of_the_node() {
     assert_eq!(attempt(&manager).await.unwrap().fencing_token(), None);
 }
 
+/// Otherwise it would be passed on to all nodes, and no tokens be left.
+#[tokio::test(start_paused = true)]
+async fn a_counter_out_of_this_world_is_a_fault_of_its_node_alone() {
+    let far = FencingToken::MAX.get() - 3;
+    let plans = vec![at_once(granted(far)), at_once(granted(7)), at_once(granted(7))];
+    let nodes = counting(plans, |_, _| panic!("raised"));
+    let lease = attempt(&redlock(&nodes, Redlock::builder())).await.unwrap();
+    assert_eq!(lease.fencing_token(), Some(token(7)));
+    let first = lease.votes().iter().next().unwrap().answer.clone().unwrap();
+    assert!(matches!(first, Err(Fault::Protocol { .. })), "{first:?}");
+}
+
+/// Stragglers that are behind do not prolong the second round.
+#[tokio::test(start_paused = true)]
+async fn a_second_round_takes_a_budget_at_most() {
+    let straggler = |after| Plan::Answer(ms(after), granted(3));
+    let plans = vec![
+        at_once(granted(7)),
+        at_once(granted(3)),
+        at_once(granted(3)),
+        straggler(60),
+        straggler(90),
+    ];
+    let nodes = counting(plans, |_, _| Plan::Never);
+    let started = Instant::now();
+    attempt(&redlock(&nodes, Redlock::builder())).await.unwrap_err();
+    assert_eq!(started.elapsed(), BUDGET);
+}
+
 /// F4: whatever the counters were, all nodes agree after a release; stragglers that were ahead included.
 #[tokio::test(start_paused = true)]
 async fn a_release_makes_all_counters_equal() {
