@@ -13,7 +13,7 @@ help:
 	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
 	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
 	@echo "make docs          the documentation, warnings denied"
-	@echo "make bench         speed beside the raw floor and rslock (about three minutes)"
+	@echo "make bench         speed beside the raw floor and rslock (about four minutes)"
 	@echo "make compose-test  the behaviour suite against the compose testbed (needs root or a Docker engine)"
 
 setup:

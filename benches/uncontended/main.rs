@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use quorlock::testbed::Testbed;
+use quorlock::testbed::{TestNode, Testbed};
 use tokio::time::sleep;
 
 use contender::{Names, Quorlock, Rslock};
@@ -173,6 +173,8 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     drop(everybody);
     testbed.shutdown().await;
 
+    over_a_network(&plan, &mut report).await?;
+
     println!();
     note_load(&mut report, "load at the end");
     report.note("took", &format!("{:.0} s", started.elapsed().as_secs_f64()));
@@ -180,6 +182,33 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     if let Some(file) = &arguments.json {
         fs::write(file, serde_json::to_string_pretty(&json)?)?;
     }
+    Ok(())
+}
+
+/// Each way takes half a millisecond, and what the timers add.
+async fn over_a_network(plan: &Plan, report: &mut Report) -> Outcome<()> {
+    const ONE_WAY: Duration = Duration::from_micros(500);
+    let testbed = Testbed::builder()
+        .arg("appendonly", "no")
+        .proxies(true)
+        .start()
+        .await?;
+    let everybody = Everybody::connect(&testbed).await?;
+    testbed
+        .nodes()
+        .iter()
+        .filter_map(TestNode::proxy)
+        .for_each(|proxy| proxy.delay(ONE_WAY));
+    let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
+    report.latency("latency over a network", &latency, FLOOR, RSLOCK);
+    report.fencing(
+        "what fencing costs over a network",
+        &latency,
+        &[SCRIPTED, FIRST_USE],
+        PLAIN,
+    );
+    drop(everybody);
+    testbed.shutdown().await;
     Ok(())
 }
 
