@@ -90,7 +90,7 @@ impl Round {
         Outstanding { number, action, call }
     }
 
-    /// The next node that answers; `None` if none is left to.
+    /// The next node that answers; `None` if none is left to. Cancel safe.
     pub(crate) async fn hear(&mut self) -> Option<usize> {
         let (number, answer) = self.outstanding.next().await?;
         self.record(number, answer);
@@ -118,9 +118,8 @@ impl Round {
             tokio::select! {
                 // Answers first: one that has come counts even if this task was late to look.
                 biased;
-                answer = self.outstanding.next() => match answer {
-                    Some((number, answer)) => self.record(number, answer),
-                    None => return,
+                heard = self.hear() => if heard.is_none() {
+                    return;
                 },
                 // A3, T3: the time is kept here, for all nodes alike.
                 () = &mut deadline => {
@@ -131,9 +130,7 @@ impl Round {
         }
         // What has come by now is heard as well, though it decides nothing: it tells an outage from a holder, and where
         // there is nothing to clean up.
-        while let Some(Some((number, answer))) = self.outstanding.next().now_or_never() {
-            self.record(number, answer);
-        }
+        while let Some(Some(_)) = self.hear().now_or_never() {}
     }
 
     /// Waits for no more answers.

@@ -244,16 +244,25 @@ async fn a_second_round_takes_a_budget_at_most() {
     assert_eq!(started.elapsed(), BUDGET);
 }
 
+/// Servers with these counters, each so many milliseconds further away than the one before.
+fn servers<const N: usize>(counters: [u64; N], apart: u64) -> Vec<Arc<Server>> {
+    let server = |(number, counter)| {
+        let server = Server::new(number, move || ms(1 + apart * number as u64));
+        server.set_counter("quorlock:job", counter);
+        server
+    };
+    counters.into_iter().enumerate().map(server).collect()
+}
+
+fn counters(servers: &[Arc<Server>]) -> Vec<FencingToken> {
+    let counter = |server: &Arc<Server>| server.counter("quorlock:job").unwrap();
+    servers.iter().map(counter).collect()
+}
+
 /// F4: whatever the counters were, all nodes agree after a release; stragglers that were ahead included.
 #[tokio::test(start_paused = true)]
 async fn a_release_makes_all_counters_equal() {
-    let counters = [7, 3, 9, 8, 1];
-    let servers: Vec<Arc<Server>> = (0..5)
-        .map(|number| Server::new(number, move || ms(1 + 3 * number as u64)))
-        .collect();
-    for (server, counter) in servers.iter().zip(counters) {
-        server.set_counter("quorlock:job", counter);
-    }
+    let servers = servers([7, 3, 9, 8, 1], 3);
     let manager = redlock(&servers, Redlock::builder());
     let lease = manager.lock("job").acquire().await.unwrap();
     assert_eq!(lease.fencing_token(), Some(token(10)), "9, counted once");
@@ -262,11 +271,7 @@ async fn a_release_makes_all_counters_equal() {
     assert_eq!(lease.fencing_token(), Some(token(10)), "F6");
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     manager.shutdown().await;
-    let now: Vec<_> = servers
-        .iter()
-        .map(|server| server.counter("quorlock:job").unwrap())
-        .collect();
-    assert_eq!(now, [token(10); 5]);
+    assert_eq!(counters(&servers), [token(10); 5]);
 
     let raised: usize = servers.iter().map(|server| server.raised()).sum();
     assert!(raised > 0);
@@ -282,21 +287,12 @@ async fn a_release_makes_all_counters_equal() {
 /// F4, where a straggler that nobody had to wait for was ahead of the token that was issued.
 #[tokio::test(start_paused = true)]
 async fn a_straggler_that_is_ahead_is_caught_up_with_on_release() {
-    let servers: Vec<Arc<Server>> = (0..3)
-        .map(|number| Server::new(number, move || ms(1 + 10 * number as u64)))
-        .collect();
-    for (server, counter) in servers.iter().zip([4, 4, 20]) {
-        server.set_counter("quorlock:job", counter);
-    }
+    let servers = servers([4, 4, 20], 10);
     let manager = redlock(&servers, Redlock::builder());
     let lease = manager.lock("job").acquire().await.unwrap();
     assert_eq!(lease.fencing_token(), Some(token(5)));
     sleep(ms(100)).await;
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     manager.shutdown().await;
-    let now: Vec<_> = servers
-        .iter()
-        .map(|server| server.counter("quorlock:job").unwrap())
-        .collect();
-    assert_eq!(now, [token(21); 3]);
+    assert_eq!(counters(&servers), [token(21); 3]);
 }

@@ -1,6 +1,8 @@
 //! What the script does with a counter where it must not (F3, F4).
 
+use quorlock::node::Reply;
 use quorlock::testbed::Testbed;
+use quorlock::{NodeVote, ReleaseOutcome};
 
 const SCRIPT: &str = include_str!("../../src/redis/lock.lua");
 const OURS: &str = "11111111-1111-4111-8111-111111111111";
@@ -39,5 +41,50 @@ async fn a_counter_is_raised_only_where_it_may_be() {
         assert_eq!(said.as_int(), Some(answer), "{case}: {said:?}");
         let now = node.command(&["GET", "k#fence"]).await.unwrap();
         assert_eq!(now.as_str(), after, "{case}");
+    }
+}
+
+/// F3: servers that forget the script at any moment, in the second round too, are sent its text.
+#[tokio::test]
+async fn a_second_round_survives_scripts_being_flushed() {
+    let testbed = Testbed::builder()
+        .nodes(3)
+        .arg("appendfsync", "no")
+        .start()
+        .await
+        .unwrap();
+    // Before, counters are started anew with each grant, and so agree.
+    for node in testbed.nodes() {
+        crate::eventually("the node has been up for a while", async || {
+            let info = node.command(&["INFO", "server"]).await.unwrap();
+            let mut lines = info.as_str().unwrap().lines();
+            let uptime = lines.find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+            uptime.unwrap().parse::<u64>().unwrap() >= 4
+        })
+        .await;
+    }
+    let redlock = crate::connect(&testbed).await;
+    let (mut latest, mut raised) = (None, 0);
+    for round in 0..200 {
+        let lease = redlock.lock("job").acquire().await.unwrap();
+        assert!(latest < lease.fencing_token(), "{latest:?}, then {lease:?}");
+        latest = lease.fencing_token();
+        let is_raised = |vote: &NodeVote| matches!(vote.answer, Some(Ok(Reply::Raised { .. })));
+        raised += lease.votes().iter().filter(|vote| is_raised(vote)).count();
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        // One node is ahead of the others from here on, and all forget.
+        let ahead = &testbed.nodes()[round % 3];
+        ahead
+            .command(&["INCRBY", "quorlock:job#fence", "5"])
+            .await
+            .unwrap();
+        for node in testbed.nodes() {
+            node.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+        }
+    }
+    assert!(raised > 50, "{raised} raises: this shows little");
+    redlock.shutdown().await;
+    for node in testbed.nodes() {
+        assert_eq!(crate::keys(node).await, 0);
     }
 }
