@@ -9,12 +9,14 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::clock::{self, Clock, Slept};
 use crate::error::{ConnectError, NodeVote, Votes};
 use crate::node::{Fault, Node, NodeState};
 use crate::options::{self, Backoff, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, OptionError, Wait};
 use crate::protocol::quorum::quorum;
 use crate::redis::{NodeConfig, RedisNode};
 use crate::redlock::Redlock;
+use crate::round::Home;
 
 /// Once a quorum is up, the others get this long to be found misconfigured.
 const GRACE: Duration = Duration::from_millis(250);
@@ -39,6 +41,7 @@ pub struct RedlockBuilder {
     prefix: String,
     connect_timeout: Duration,
     defaults: LockOptions,
+    slept: Slept,
 }
 
 impl RedlockBuilder {
@@ -48,6 +51,7 @@ impl RedlockBuilder {
             prefix: "quorlock:".to_owned(),
             connect_timeout: Duration::from_secs(5),
             defaults: LockOptions::default(),
+            slept: clock::machine(),
         }
     }
 
@@ -141,6 +145,37 @@ impl RedlockBuilder {
         self
     }
 
+    /// Whether nodes that have restarted are left out until what they may have forgotten has expired: for the TTL of the lock, or
+    /// the [`guard_window`](Self::guard_window) if that is longer. On by default.
+    ///
+    /// A node that forgets a lock can help a second client to it. Nodes that are known to keep everything they acknowledge
+    /// (`appendonly yes`, `appendfsync always`, and what they were given to remember is still there) vote at once. So does every node
+    /// where this is off, which is safe only if nothing is ever held while nodes restart.
+    ///
+    /// A node that is left out is a [`Fault::Restarted`]. A new set of nodes gives its first locks once its nodes have been up for
+    /// that long.
+    pub fn restart_guard(mut self, on: bool) -> Self {
+        self.defaults.restart_guard = on;
+        self
+    }
+
+    /// How long nodes that have restarted are left out at least; see [`restart_guard`](Self::restart_guard). Default 30 s.
+    ///
+    /// To be no shorter than the longest TTL that *anyone* uses on these nodes.
+    pub fn guard_window(mut self, window: Duration) -> Self {
+        self.defaults.guard_window = window;
+        self
+    }
+
+    /// How long this machine has been suspended so far, counted from any fixed point: it must never fall.
+    ///
+    /// Leases end by a clock that goes on while the machine is suspended. On Linux, the library reads it by itself; where it
+    /// does not (on macOS, say), something else may tell. Tests use it to suspend the machine without doing so.
+    pub fn suspended_time(mut self, slept: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        self.slept = Arc::new(slept);
+        self
+    }
+
     /// Connects to all nodes and returns when a quorum is up and every node has been heard of, or a quarter of a second
     /// later. Nodes that are down join by themselves when they come up.
     ///
@@ -173,10 +208,11 @@ impl RedlockBuilder {
                 .into());
             }
         }
-        let nodes = RedisNode::set(configs, timeout, &runtime);
+        let home = Home::new(runtime, Clock::new(self.slept), configs.len());
+        let nodes = RedisNode::set(configs, &self.prefix, timeout, &home.runtime, &home.clock);
         quorum_is_up(&nodes, timeout).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
-        Ok(Redlock::from_parts(nodes, self.prefix, self.defaults, runtime))
+        Ok(Redlock::from_parts(nodes, self.prefix, self.defaults, home))
     }
 
     /// Uses nodes of your own making, for instance simulated ones, in place of those added before.
@@ -188,11 +224,12 @@ impl RedlockBuilder {
         self.defaults.terms()?;
         options::check_prefix(&self.prefix)?;
         check_count(nodes.len())?;
+        let home = Home::new(runtime, Clock::new(self.slept), nodes.len());
         Ok(Redlock::from_parts(
             nodes.into(),
             self.prefix,
             self.defaults,
-            runtime,
+            home,
         ))
     }
 }

@@ -9,14 +9,16 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::certify::certify;
-use crate::error::{NodeVote, ReleaseOutcome, Votes};
+use crate::clock::Moment;
+use crate::error::{self, NodeVote, ReleaseOutcome, Votes};
 use crate::janitor::{Janitor, Leftover};
 use crate::node::{Action, Fencing, OwnerToken, Reply, Request};
 use crate::options::Terms;
+use crate::protocol::expiry::Expiries;
 use crate::protocol::fencing;
-use crate::protocol::quorum::Standing;
+use crate::protocol::quorum::{Standing, Vote};
 use crate::protocol::token::FencingToken;
-use crate::round::{Answer, Nodes, Outstanding, Round};
+use crate::round::{Answer, Home, Nodes, Outstanding, Round, ask};
 
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.
@@ -35,8 +37,10 @@ pub(crate) struct Claim {
     until: Instant,
     /// The acquire: tells where the token may be, until it is won.
     acquire: Round,
-    /// Where it may be, once that is settled: extensions set no keys.
+    /// Where it may be, once that is settled.
     won_on: Option<Vec<Whereabouts>>,
+    /// The lease's, once there is one.
+    token: Option<FencingToken>,
     /// F4: what is known of the nodes' counters, once there is a token; nothing before.
     counters: Vec<Option<FencingToken>>,
     /// The acquire on its way to nodes that were not waited for.
@@ -51,17 +55,15 @@ impl Claim {
         let owner = OwnerToken::random();
         let action = Action::Acquire {
             ttl: terms.ttl,
-            fencing: terms.fencing.then(|| Fencing {
-                seed: seed(nodes),
-                retention: terms.retention,
-            }),
+            fencing: terms.fencing.then(|| counting(nodes, terms)),
+            guard: terms.guard,
         };
         let request = Request {
             key: key.clone(),
             owner,
             action,
         };
-        let acquire = Round::new(nodes, terms.node_budget, janitor.runtime());
+        let acquire = Round::new(nodes, terms.node_budget, janitor.home());
         let mut claim = Claim {
             nodes: nodes.clone(),
             janitor: janitor.clone(),
@@ -71,6 +73,7 @@ impl Claim {
             until: gone_by(acquire.started, terms.node_budget, terms.ttl),
             acquire,
             won_on: None,
+            token: None,
             counters: Vec::new(),
             stragglers: None,
             release: None,
@@ -80,14 +83,37 @@ impl Claim {
         claim
     }
 
+    /// When the acquire was sent.
+    pub(crate) fn t0(&self) -> Moment {
+        self.acquire.t0
+    }
+
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        self.janitor.home()
+    }
+
+    /// E1: until when the nodes that gave these votes keep what was acquired.
+    pub(crate) fn expiries(&self, votes: &Votes, terms: &Terms) -> Expiries {
+        let mut expiries = Expiries::new(self.nodes.len());
+        for (node, vote) in votes.iter().enumerate() {
+            if vote
+                .answer
+                .as_ref()
+                .is_some_and(|answer| error::vote(answer) == Vote::Yes)
+            {
+                expiries.confirm(node, terms.believable, self.acquire.advanced[node]);
+            }
+        }
+        expiries
+    }
+
     /// The acquire under way.
     pub(crate) fn attempt(&mut self) -> &mut Round {
         &mut self.acquire
-    }
-
-    /// When the acquire was sent: `t0`.
-    pub(crate) fn sent(&self) -> Instant {
-        self.acquire.started
     }
 
     /// F2, F3: the token for what the acquire was granted, if a quorum certifies one; and what the nodes have said.
@@ -103,6 +129,7 @@ impl Claim {
         if token.is_some() {
             let counter = |vote: &NodeVote| vote.answer.as_ref().and_then(counter);
             self.counters = votes.iter().map(counter).collect();
+            self.token = token;
         }
         (token, votes)
     }
@@ -113,7 +140,7 @@ impl Claim {
         self.won_on = Some(self.whereabouts());
         let outstanding = self.acquire.take_outstanding();
         if !outstanding.is_empty() {
-            self.stragglers = Some(Stragglers::wait(outstanding, self.janitor.runtime()));
+            self.stragglers = Some(Stragglers::wait(outstanding, &self.janitor.home().runtime));
         }
     }
 
@@ -123,17 +150,49 @@ impl Claim {
             &self.nodes,
             &self.request(Action::Extend { ttl }),
             budget,
-            self.janitor.runtime(),
+            self.janitor.home(),
         );
         self.until = self.until.max(gone_by(round.started, budget, ttl));
         round
+    }
+
+    /// E4: sets the key again on a node that does not have it, for a lease whose extension a quorum of others has just
+    /// confirmed. Ordered before the deletion, as everything that is sent under this token.
+    pub(crate) fn heal(&mut self, node: usize, terms: &Terms) -> Outstanding {
+        let action = Action::Heal {
+            ttl: terms.ttl,
+            fencing: self.token.map(|token| (counting(&self.nodes, terms), token)),
+        };
+        let (sent, budget) = (Instant::now(), terms.node_budget);
+        if let Some(won_on) = &mut self.won_on {
+            won_on.retain(|place| place.node != node);
+            won_on.push(Whereabouts {
+                node,
+                final_from: sent + budget + LATE_BY,
+            });
+        }
+        self.until = self.until.max(gone_by(sent, budget, terms.ttl));
+        ask(
+            &self.nodes,
+            node,
+            self.request(action),
+            budget,
+            self.janitor.home(),
+        )
+    }
+
+    /// F4: what a node has answered to that.
+    pub(crate) fn healed(&mut self, node: usize, answer: &Answer) {
+        if let (Some(known), Some(counter)) = (self.counters.get_mut(node), counter(answer)) {
+            *known = Some(counter);
+        }
     }
 
     /// L1: compare-and-delete on all nodes; returns when the outcome is known. Nodes that have not answered by then are
     /// seen to in the background, as they are if this future is dropped.
     pub(crate) async fn release(mut self) -> ReleaseOutcome {
         self.let_stragglers_go();
-        let mut round = Round::new(&self.nodes, self.release_budget, self.janitor.runtime());
+        let mut round = Round::new(&self.nodes, self.release_budget, self.janitor.home());
         round.send(|node| self.release_request(node));
         let round = self.release.insert(round);
         round.settle(|tally| tally.standing() != Standing::Pending).await;
@@ -146,21 +205,17 @@ impl Claim {
 
     /// Where the acquire may have set, or may yet set, the key.
     fn whereabouts(&self) -> Vec<Whereabouts> {
+        let sent = self.acquire.started;
+        let late = sent + self.acquire.budget + LATE_BY;
         let numbered = self.acquire.answers().enumerate();
-        let possible = numbered.filter_map(|(node, answer)| match answer {
-            Some(Ok(Reply::Granted { .. })) => Some(Whereabouts {
-                node,
-                confirmed: true,
-            }),
-            None => Some(Whereabouts {
-                node,
-                confirmed: false,
-            }),
-            Some(Err(fault)) if fault.may_have_executed() => Some(Whereabouts {
-                node,
-                confirmed: false,
-            }),
-            Some(_) => None,
+        let possible = numbered.filter_map(|(node, answer)| {
+            let final_from = match answer {
+                Some(Ok(Reply::Granted { .. })) => sent,
+                None => late,
+                Some(Err(fault)) if fault.may_have_executed() => late,
+                Some(_) => return None,
+            };
+            Some(Whereabouts { node, final_from })
         });
         possible.collect()
     }
@@ -198,8 +253,8 @@ impl Claim {
 /// A node where the token may be.
 struct Whereabouts {
     node: usize,
-    /// It said so. If not, the acquire may even be on its way still.
-    confirmed: bool,
+    /// Until then it may be on its way still.
+    final_from: Instant,
 }
 
 impl Drop for Claim {
@@ -211,13 +266,7 @@ impl Drop for Claim {
         self.let_stragglers_go();
         let mut release = self.release.take();
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
-        for Whereabouts { node, confirmed } in left {
-            let sent = self.acquire.started;
-            let final_from = if confirmed {
-                sent
-            } else {
-                sent + self.acquire.budget + LATE_BY
-            };
+        for Whereabouts { node, final_from } in left {
             let is_gone = |reply| reply == Reply::Released || Instant::now() >= final_from;
             if release
                 .as_ref()
@@ -279,6 +328,14 @@ fn counter(answer: &Answer) -> Option<FencingToken> {
         Ok(Reply::Granted { counter }) => *counter,
         Ok(Reply::Raised { counter }) => Some(*counter),
         _ => None,
+    }
+}
+
+/// F1, F5.
+fn counting(nodes: &Nodes, terms: &Terms) -> Fencing {
+    Fencing {
+        seed: seed(nodes),
+        retention: terms.retention,
     }
 }
 

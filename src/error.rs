@@ -299,6 +299,17 @@ pub enum LossReason {
     Gone(Votes),
     /// [`max_hold`](crate::LockRequest::max_hold) was reached.
     MaxHold,
+    /// The machine was suspended, and the lease expired meanwhile.
+    Suspended {
+        /// For how long since the last renewal.
+        slept: Duration,
+    },
+    /// The clocks of so many nodes were put forward that no quorum of them can be trusted to keep the key for the rest of its
+    /// time: keys expire by the node's clock. A renewal that was tried at once, if there was time for it, did not come through.
+    ClockPutForward {
+        /// Whose clocks.
+        nodes: Vec<Arc<str>>,
+    },
 }
 
 impl fmt::Display for LossReason {
@@ -311,6 +322,20 @@ impl fmt::Display for LossReason {
                 write!(f, "it expired; the last renewal failed: {votes}")
             }
             LossReason::Gone(votes) => write!(f, "a quorum no longer knows it: {votes}"),
+            LossReason::Suspended { slept } => {
+                write!(
+                    f,
+                    "it expired while this machine was suspended, for {}",
+                    short(*slept)
+                )
+            }
+            LossReason::ClockPutForward { nodes } => {
+                write!(
+                    f,
+                    "it expired early: clocks were put forward on {}",
+                    nodes.join(", ")
+                )
+            }
             LossReason::MaxHold => f.write_str("it was held for as long as allowed (max_hold)"),
         }
     }

@@ -8,14 +8,16 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::claim::Claim;
+use crate::clock::{Moment, Watched};
 use crate::error::{ExtendError, LossReason, Lost, Votes};
+use crate::node::Reply;
 use crate::options::Terms;
-use crate::protocol::quorum::Standing;
+use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
-use crate::round::Round;
+use crate::round::{Answer, Home, Nodes, Outstanding, Round};
 use crate::timer::sleep_until;
 
-/// One lease, shared by its owner, its handles and its watchdog.
+/// One lease, shared by its owner, its handles, its watchdog, and what follows its renewals up.
 pub(crate) struct Hold {
     pub(crate) resource: Arc<str>,
     pub(crate) terms: Terms,
@@ -24,18 +26,27 @@ pub(crate) struct Hold {
     /// F6: the same from beginning to end.
     pub(crate) token: Option<FencingToken>,
     /// A5: `t0`.
-    pub(crate) started: Instant,
+    pub(crate) started: Moment,
+    nodes: Nodes,
     /// What stands on the nodes. Taken out when the lease is over; no extension can be sent after that (E2).
     claim: Mutex<Option<Claim>>,
-    home: Handle,
+    home: Home,
+    jumps: watch::Receiver<u64>,
     state: watch::Sender<State>,
+    _watched: Watched,
 }
 
 /// What can change about a lease.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    pub(crate) deadline: Instant,
+    /// Until when a quorum of nodes keeps the key, as far as is known.
+    pub(crate) deadline: Moment,
+    /// What that was before clocks jumped, and how long this machine had been suspended by then.
+    renewed: (Moment, Duration),
+    expiries: Expiries,
+    /// How many jumps are taken into account.
+    jumps: u64,
     last_failure: Option<Votes>,
 }
 
@@ -54,39 +65,98 @@ impl Hold {
         terms: Terms,
         votes: Votes,
         token: Option<FencingToken>,
+        expiries: Expiries,
         claim: Claim,
-        home: Handle,
     ) -> Self {
-        let started = claim.sent();
-        let deadline = capped(&terms, started, started + terms.believable);
-        Hold {
+        let started = claim.t0();
+        let deadline = started + terms.most(terms.believable);
+        let home = claim.home().clone();
+        let hold = Hold {
             resource,
             terms,
             votes,
             token,
             started,
+            nodes: claim.nodes().clone(),
             claim: Mutex::new(Some(claim)),
-            home,
+            jumps: home.clock.jumps(),
+            _watched: home.clock.lease(),
             state: watch::Sender::new(State {
                 phase: Phase::Held,
                 deadline,
+                renewed: (deadline, home.clock.slept()),
+                expiries,
+                jumps: 0,
                 last_failure: None,
             }),
-        }
+            home,
+        };
+        hold.look_at_clocks();
+        hold
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    pub(crate) fn deadline(&self) -> Instant {
+    /// Notice of jumps: deadlines are to be looked at anew, and timers to be set anew.
+    pub(crate) fn jumps(&self) -> watch::Receiver<u64> {
+        self.jumps.clone()
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        self.look_at_clocks();
         self.state.borrow().deadline
+    }
+
+    /// How long it is held for, unless it is extended; zero once it is over.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.look_at_clocks();
+        let state = self.state.borrow();
+        match state.phase {
+            Phase::Held => state.deadline.since(self.home.clock.now()),
+            Phase::Lost(_) | Phase::Released => Duration::ZERO,
+        }
     }
 
     /// Held, and not past the deadline.
     pub(crate) fn is_held(&self) -> bool {
-        let state = self.state.borrow();
-        matches!(state.phase, Phase::Held) && Instant::now() < state.deadline
+        !self.remaining().is_zero()
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.home.clock.now()
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.home.runtime
+    }
+
+    /// When it is `moment`, for timers. Wrong after a jump.
+    pub(crate) fn instant(&self, moment: Moment) -> Instant {
+        self.home.clock.instant(moment)
+    }
+
+    /// Where nodes' clocks have been put forward, keys expire earlier there.
+    fn look_at_clocks(&self) {
+        let jumps = *self.jumps.borrow();
+        if self.state.borrow().jumps == jumps {
+            return;
+        }
+        self.state.send_if_modified(|state| {
+            state.jumps = jumps;
+            let before = state.deadline;
+            state.deadline = before.min(self.kept_until(&state.expiries));
+            state.deadline < before
+        });
+    }
+
+    fn kept_until(&self, expiries: &Expiries) -> Moment {
+        self.started + self.terms.most(expiries.quorum_until(|node| self.advanced(node)))
+    }
+
+    fn advanced(&self, node: usize) -> Duration {
+        self.nodes[node].clock_advanced()
     }
 
     /// Whether no extension can move the deadline any more.
@@ -94,55 +164,42 @@ impl Hold {
         self.cap().is_some_and(|cap| self.deadline() >= cap)
     }
 
-    fn cap(&self) -> Option<Instant> {
+    fn cap(&self) -> Option<Moment> {
         self.terms
             .max_hold
             .and_then(|most| self.started.checked_add(most))
     }
 
-    /// E1. Returns when it was sent.
-    ///
-    /// Cancel safe: an extension that was sent may take effect on the nodes, but the deadline stays where it was.
-    pub(crate) async fn extend(&self) -> Result<Instant, ExtendError> {
-        let mut round = self.send_extension()?;
-        round.settle(|tally| tally.standing() != Standing::Pending).await;
-        match round.tally().standing() {
-            Standing::Confirmed => self.renew(round.started).map(|()| round.started),
-            // E3: at once.
-            Standing::Refused => Err(self.end_as(LossReason::Gone(round.votes()))),
-            Standing::Unclear | Standing::Pending => {
-                let votes = round.votes();
-                self.state.send_if_modified(|state| {
-                    state.last_failure = Some(votes.clone());
-                    false
-                });
-                Err(ExtendError::NoQuorum { votes })
-            }
-        }
-    }
-
-    fn send_extension(&self) -> Result<Round, ExtendError> {
+    /// E1: asks all nodes.
+    pub(crate) fn send_extension(&self) -> Result<Round, ExtendError> {
         self.expire_if_due();
         // E2: the claim is locked while sending, so that the deletion of a release is always behind it in every lane.
-        let round = self.claim().as_mut().filter(|_| self.is_held()).map(|claim| {
-            let left = self.deadline().saturating_duration_since(Instant::now());
-            claim.extend(self.terms.ttl, self.terms.node_budget.min(left))
-        });
+        let round = self
+            .claim()
+            .as_mut()
+            .filter(|_| self.is_held())
+            .map(|claim| claim.extend(self.terms.ttl, self.terms.node_budget.min(self.remaining())));
         round.ok_or_else(|| {
             self.expire_if_due();
             self.how_it_ended()
         })
     }
 
-    /// An extension sent at `sent` was confirmed.
-    fn renew(&self, sent: Instant) -> Result<(), ExtendError> {
+    /// An extension was confirmed by a quorum.
+    pub(crate) fn renewed(&self, round: &Round) -> Result<(), ExtendError> {
         // A confirmation that comes after the deadline does not bring back a lease that was announced as lost.
         self.expire_if_due();
+        let slept = self.home.clock.slept();
         let renewed = self.state.send_if_modified(|state| {
             let held = matches!(state.phase, Phase::Held);
             if held {
-                let deadline = capped(&self.terms, self.started, sent + self.terms.believable);
-                state.deadline = state.deadline.max(deadline);
+                for (node, answer) in round.answers().enumerate() {
+                    if answer == Some(&Ok(Reply::Extended)) {
+                        self.confirm(&mut state.expiries, node, round);
+                    }
+                }
+                state.deadline = state.deadline.max(self.kept_until(&state.expiries));
+                state.renewed = (state.deadline, slept);
                 state.last_failure = None;
             }
             held
@@ -150,11 +207,61 @@ impl Hold {
         if renewed { Ok(()) } else { Err(self.how_it_ended()) }
     }
 
+    /// An extension was not confirmed. That changes nothing (E1).
+    pub(crate) fn not_renewed(&self, votes: Votes) -> ExtendError {
+        self.state.send_if_modified(|state| {
+            state.last_failure = Some(votes.clone());
+            false
+        });
+        ExtendError::NoQuorum { votes }
+    }
+
+    /// So many nodes say that they do not have it that no quorum can.
+    pub(crate) fn gone(&self, votes: Votes) -> ExtendError {
+        self.end_as(LossReason::Gone(votes))
+    }
+
+    /// One more node has confirmed the extension.
+    pub(crate) fn renewed_late(&self, node: usize, round: &Round) {
+        self.state.send_if_modified(|state| {
+            self.confirm(&mut state.expiries, node, round);
+            false
+        });
+    }
+
+    fn confirm(&self, expiries: &mut Expiries, node: usize, round: &Round) {
+        let until = round.t0.since(self.started) + self.terms.believable;
+        expiries.confirm(node, until, round.advanced[node]);
+    }
+
+    /// E4: sets the key again on a node that has lost it. `None` once the lease is over.
+    pub(crate) fn heal(&self, node: usize) -> Option<Outstanding> {
+        // E2: as for extensions.
+        self.claim()
+            .as_mut()
+            .filter(|_| self.is_held())
+            .map(|claim| claim.heal(node, &self.terms))
+    }
+
+    /// What a node has answered to that.
+    pub(crate) fn healed(&self, node: usize, answer: &Answer) {
+        tracing::info!(
+            resource = &*self.resource,
+            node = &**self.nodes[node].name(),
+            ?answer,
+            "key set again"
+        );
+        if let Some(claim) = self.claim().as_mut() {
+            claim.healed(node, answer);
+        }
+    }
+
     /// E3: lost if the deadline has passed.
     pub(crate) fn expire_if_due(&self) {
+        self.look_at_clocks();
         let reason = {
             let state = self.state.borrow();
-            if !matches!(state.phase, Phase::Held) || Instant::now() < state.deadline {
+            if !matches!(state.phase, Phase::Held) || self.home.clock.now() < state.deadline {
                 return;
             }
             self.expiry(&state)
@@ -164,11 +271,23 @@ impl Hold {
 
     /// Why it is lost when its deadline passes.
     fn expiry(&self, state: &State) -> LossReason {
-        match self.cap() {
-            Some(cap) if state.deadline >= cap => LossReason::MaxHold,
-            _ => LossReason::Expired {
-                last_failure: state.last_failure.clone(),
-            },
+        if self.cap().is_some_and(|cap| state.deadline >= cap) {
+            return LossReason::MaxHold;
+        }
+        let (undisturbed, slept) = state.renewed;
+        let slept = self.home.clock.slept().saturating_sub(slept);
+        let awake = self.home.clock.now().checked_sub(slept);
+        if state.deadline < undisturbed {
+            let nodes = state.expiries.shortened(|node| self.advanced(node));
+            return LossReason::ClockPutForward {
+                nodes: nodes.map(|node| self.nodes[node].name().clone()).collect(),
+            };
+        }
+        if !slept.is_zero() && awake.is_some_and(|awake| awake < state.deadline) {
+            return LossReason::Suspended { slept };
+        }
+        LossReason::Expired {
+            last_failure: state.last_failure.clone(),
         }
     }
 
@@ -222,22 +341,34 @@ impl Hold {
     /// Waits until the lease is lost, or has no more than `lead` left. For ever if it is released first.
     pub(crate) async fn lost_or_within(&self, lead: Duration) -> Lost {
         let mut changes = self.subscribe();
+        let mut jumps = self.jumps();
         loop {
-            let state = changes.borrow_and_update().clone();
-            let due = match state.phase {
-                Phase::Lost(lost) => return lost,
-                Phase::Released => std::future::pending().await,
-                Phase::Held => state.deadline.checked_sub(lead).unwrap_or(self.started),
+            // Before it is looked at: what changes from here on is noticed.
+            jumps.mark_unchanged();
+            self.look_at_clocks();
+            let deadline = {
+                let state = changes.borrow_and_update();
+                match &state.phase {
+                    Phase::Lost(lost) => return lost.clone(),
+                    Phase::Released => None,
+                    Phase::Held => Some(state.deadline),
+                }
             };
+            let Some(deadline) = deadline else {
+                return std::future::pending().await;
+            };
+            let due = deadline.checked_sub(lead).unwrap_or(self.started);
             tokio::select! {
                 biased;
                 _ = changes.changed() => {}
+                // R4: the timer has stood still, or the deadline has moved.
+                _ = jumps.changed() => {}
                 // E3: a timer, whatever the nodes do or do not say.
-                () = sleep_until(&self.home, due) => {
+                () = sleep_until(&self.home.runtime, self.instant(due)) => {
                     self.expire_if_due();
                     let now = self.state.borrow();
                     // Unless it has been renewed, or has ended, at the last moment.
-                    if matches!(now.phase, Phase::Held) && now.deadline == state.deadline {
+                    if matches!(now.phase, Phase::Held) && now.deadline == deadline {
                         return Lost { resource: self.resource.clone(), reason: self.expiry(&now) };
                     }
                 }
@@ -247,13 +378,5 @@ impl Hold {
 
     fn claim(&self) -> MutexGuard<'_, Option<Claim>> {
         self.claim.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// E5: no deadline beyond `max_hold`.
-fn capped(terms: &Terms, started: Instant, deadline: Instant) -> Instant {
-    match terms.max_hold.and_then(|most| started.checked_add(most)) {
-        Some(cap) => deadline.min(cap),
-        None => deadline,
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
@@ -14,7 +13,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::node::{Fault, Node, Reply, Request};
 use crate::protocol::backoff::Backoff;
-use crate::round::{Answer, Nodes};
+use crate::round::{Answer, Home, Nodes};
 
 /// For a node to answer. Nobody waits for it, so it may be generous.
 const BUDGET: Duration = Duration::from_secs(1);
@@ -29,7 +28,7 @@ const MOST_KEPT: usize = 100_000;
 /// Takes in what is to be removed, and knows when all of it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Janitor {
-    runtime: Handle,
+    home: Home,
     pending: TaskTracker,
     inboxes: Arc<[mpsc::UnboundedSender<Item>]>,
 }
@@ -54,22 +53,22 @@ struct Item {
 }
 
 impl Janitor {
-    pub(crate) fn new(nodes: &Nodes, runtime: Handle) -> Self {
+    pub(crate) fn new(nodes: &Nodes, home: Home) -> Self {
         let sweep = |node: &Arc<dyn Node>| {
             let (inbox, items) = mpsc::unbounded_channel();
-            runtime.spawn(Sweeper::new(node.clone()).work(items));
+            home.runtime.spawn(Sweeper::new(node.clone()).work(items));
             inbox
         };
         let inboxes = nodes.iter().map(sweep).collect();
         Janitor {
-            runtime,
+            home,
             pending: TaskTracker::new(),
             inboxes,
         }
     }
 
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.runtime
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
 
     /// Neither blocks nor needs a runtime. Once the runtime has ended, it does nothing: there is no connection left.

@@ -5,11 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
-
 use crate::error::{ExtendError, Lost, ReleaseOutcome, Votes};
 use crate::hold::Hold;
 use crate::protocol::token::FencingToken;
+use crate::renewal::renew;
 use crate::watchdog;
 
 /// A lock that is held, until it is released, dropped or lost.
@@ -26,10 +25,10 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn start(hold: Hold, runtime: &Handle) -> Lease {
+    pub(crate) fn start(hold: Hold) -> Lease {
         let hold = Arc::new(hold);
         if hold.terms.watchdog {
-            runtime.spawn(watchdog::watch(hold.clone()));
+            hold.runtime().spawn(watchdog::watch(hold.clone()));
         }
         Lease {
             handle: LeaseHandle { hold },
@@ -113,18 +112,12 @@ impl LeaseHandle {
     /// The moment from which on the lock must be taken for lost. Moves when the lease is extended; never beyond
     /// `t0 + TTL - drift`, with `t0` from before the last successful request was sent.
     pub fn deadline(&self) -> Instant {
-        self.hold.deadline().into_std()
+        self.hold.instant(self.hold.deadline()).into_std()
     }
 
     /// Time until the deadline; zero once it has passed, or the lease has ended otherwise.
     pub fn remaining(&self) -> Duration {
-        match self.hold.is_held() {
-            true => self
-                .hold
-                .deadline()
-                .saturating_duration_since(tokio::time::Instant::now()),
-            false => Duration::ZERO,
-        }
+        self.hold.remaining()
     }
 
     /// Whether the lease is neither lost nor released, and its deadline has not passed.
@@ -185,7 +178,7 @@ impl LeaseHandle {
     /// # Cancel safety
     /// Cancel safe: nodes may extend, but the deadline stays where it was.
     pub async fn extend(&self) -> Result<Duration, ExtendError> {
-        self.hold.extend().await?;
+        renew(&self.hold).await?;
         Ok(self.remaining())
     }
 

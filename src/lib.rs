@@ -5,6 +5,7 @@
 mod builder;
 mod certify;
 mod claim;
+mod clock;
 #[cfg(doc)]
 pub mod docs;
 mod error;
@@ -17,6 +18,7 @@ mod options;
 mod protocol;
 mod redis;
 mod redlock;
+mod renewal;
 mod round;
 #[cfg(feature = "testbed")]
 pub mod testbed;

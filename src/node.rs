@@ -37,6 +37,14 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// How far the node's clock is known to have been put forward since it was first heard of, against the clock of this
+    /// machine; it never falls. Keys expire by the node's clock, so each of them ends that much earlier.
+    ///
+    /// Asked for after each answer.
+    fn clock_advanced(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// What is known of the node's state right now.
     fn status(&self) -> NodeState {
         NodeState::Up { warnings: Vec::new() }
@@ -80,6 +88,18 @@ pub enum Action {
         /// How to count the grant (F1); the key and its counter change in one step. `None` asks for the plain
         /// `SET key token NX PX ttl`, without a counter, without a script, and so without A9.
         fencing: Option<Fencing>,
+        /// R2: a node that may have forgotten something that it was told within this time is not to be asked: it answers
+        /// [`Fault::Restarted`]. `None` asks whatever it may have forgotten.
+        guard: Option<Duration>,
+    },
+    /// Set the key to the owner token if it is free, for a lease that a quorum of other nodes is known to hold (E4). Not a
+    /// grant, and so not counted. Refused when late, like an acquire (A9).
+    Heal {
+        /// Expiry to set.
+        ttl: Duration,
+        /// With it goes the lease's token, which the counter is raised to if it is lower (F4). A counter that is missing is
+        /// started as by an acquire (F5), for other tokens may have been issued since. `None` where there are no tokens.
+        fencing: Option<(Fencing, FencingToken)>,
     },
     /// If the key holds the owner token, raise its counter to `token`, if it is lower (F3). A missing counter stays missing.
     Raise {
@@ -112,12 +132,12 @@ pub struct Fencing {
 /// A node's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Acquire: the key is ours.
+    /// Acquire, heal: the key is ours.
     Granted {
-        /// F1: the counter after this grant; `None` for a plain `SET`.
+        /// F1: the counter after this grant; `None` where none was asked for.
         counter: Option<FencingToken>,
     },
-    /// Acquire: the key holds another token.
+    /// Acquire, heal: the key holds another token.
     Held {
         /// Until it expires; `None` if it never does.
         remaining: Option<Duration>,
@@ -186,6 +206,18 @@ pub enum Fault {
         /// What the transport said.
         reason: Arc<str>,
     },
+    /// The node restarted a short while ago and may have forgotten locks that are still held, so it was not asked (R2).
+    #[error(
+        "started {} ago and may have forgotten locks: gives none for another {} (restart guard)",
+        seconds(*ago),
+        seconds(*remaining)
+    )]
+    Restarted {
+        /// How long ago its memory begins.
+        ago: Duration,
+        /// Until what it may have forgotten has expired.
+        remaining: Duration,
+    },
     /// The request reached the node after its time and was refused (A9).
     #[error("reached the node too late, and was refused there")]
     TooLate,
@@ -252,6 +284,16 @@ impl Fault {
                 | Fault::Protocol { .. }
         )
     }
+}
+
+/// As exact as is of interest, and not shorter than it is.
+fn seconds(duration: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_millis(
+        u64::try_from(duration.as_millis())
+            .unwrap_or(u64::MAX)
+            .div_ceil(100)
+            .saturating_mul(100),
+    ))
 }
 
 /// Why a server that answers may not vote (R1).

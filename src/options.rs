@@ -26,6 +26,10 @@ const MIN_RETENTION: Duration = Duration::from_secs(5);
 const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 3_600);
 /// What the key of a resource's counter ends in (`redis/lock.lua`), and the key of a lock does not.
 const COUNTER_SUFFIX: &str = "#fence";
+/// What the key ends in that tells whether a node has kept its memory (R2), and no key of a lock does.
+pub(crate) const MEMORY_MARK: &str = "#memory";
+/// R2: how long nodes that have restarted do not vote, unless a lock's TTL is longer. The default TTL.
+const DEFAULT_GUARD_WINDOW: Duration = Duration::from_secs(30);
 /// Most nodes in a set.
 pub const MAX_NODES: usize = 64;
 
@@ -42,11 +46,13 @@ pub enum OptionError {
         /// Its length.
         bytes: usize,
     },
-    /// The resource's key would end like that of a fencing counter.
-    #[error("the key {key:?} ends in {COUNTER_SUFFIX:?}: that is kept for the fencing counter of {:?}", .key.strip_suffix(COUNTER_SUFFIX).unwrap_or(.key))]
+    /// The resource's key would end like a key that is kept for other purposes: `#fence`, `#memory`.
+    #[error("the key {key:?} ends in {suffix:?}: that is kept for {}", if *suffix == COUNTER_SUFFIX { "fencing counters" } else { "what nodes are given to remember" })]
     ReservedName {
         /// Prefix and name.
         key: Arc<str>,
+        /// What it must not end in.
+        suffix: &'static str,
     },
     /// The key prefix is too long.
     #[error("the key prefix has {bytes} bytes; at most {MAX_PREFIX_BYTES} are allowed")]
@@ -88,6 +94,14 @@ pub enum OptionError {
         retention: Duration,
         /// Ten times the TTL, and 5 s.
         least: Duration,
+    },
+    /// The restart guard's window is out of bounds.
+    #[error(
+        "a guard window of {window:?} is out of bounds: at most 365 days; to do without, turn the restart guard off"
+    )]
+    GuardWindow {
+        /// As given.
+        window: Duration,
     },
     /// The time to connect in is out of bounds.
     #[error(
@@ -144,6 +158,8 @@ pub(crate) struct LockOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) fencing: bool,
     pub(crate) retention: Option<Duration>,
+    pub(crate) restart_guard: bool,
+    pub(crate) guard_window: Duration,
     pub(crate) backoff: Backoff,
 }
 
@@ -158,6 +174,8 @@ impl Default for LockOptions {
             max_hold: None,
             fencing: true,
             retention: None,
+            restart_guard: true,
+            guard_window: DEFAULT_GUARD_WINDOW,
             backoff: Backoff::default(),
         }
     }
@@ -177,6 +195,15 @@ pub(crate) struct Terms {
     pub(crate) fencing: bool,
     /// F5: how long a counter lives from when it is started, in whole milliseconds; `None`: for ever.
     pub(crate) retention: Option<Duration>,
+    /// R2: a node that may have forgotten something within this time is not asked; `None`: every node is.
+    pub(crate) guard: Option<Duration>,
+}
+
+impl Terms {
+    /// E5: no time under the lock beyond `max_hold`.
+    pub(crate) fn most(&self, time: Duration) -> Duration {
+        self.max_hold.map_or(time, |most| time.min(most))
+    }
 }
 
 impl LockOptions {
@@ -208,7 +235,17 @@ impl LockOptions {
             max_hold: self.max_hold,
             fencing: self.fencing,
             retention: self.retention(ttl)?,
+            guard: self.guard(ttl)?,
         })
+    }
+
+    /// R2: nobody's lock outlives the longest TTL.
+    fn guard(&self, ttl: Duration) -> Result<Option<Duration>, OptionError> {
+        let window = self.guard_window;
+        if window > MAX_TTL {
+            return Err(OptionError::GuardWindow { window });
+        }
+        Ok(self.restart_guard.then(|| window.max(ttl)))
     }
 
     fn retention(&self, ttl: Duration) -> Result<Option<Duration>, OptionError> {
@@ -235,10 +272,13 @@ pub(crate) fn key(prefix: &str, resource: &str) -> Result<Arc<str>, OptionError>
         });
     }
     let key: Arc<str> = format!("{prefix}{resource}").into();
-    if key.ends_with(COUNTER_SUFFIX) {
-        return Err(OptionError::ReservedName { key });
+    match [COUNTER_SUFFIX, MEMORY_MARK]
+        .into_iter()
+        .find(|suffix| key.ends_with(suffix))
+    {
+        Some(suffix) => Err(OptionError::ReservedName { key, suffix }),
+        None => Ok(key),
     }
-    Ok(key)
 }
 
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), OptionError> {

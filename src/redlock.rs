@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::time::Instant;
-
 use crate::builder::RedlockBuilder;
 use crate::claim::Claim;
 use crate::error::{AcquireError, ConnectError, RunError, Votes};
@@ -17,7 +14,7 @@ use crate::lease::{Lease, LeaseHandle};
 use crate::node::NodeState;
 use crate::options::{self, LockOptions, Terms, Wait};
 use crate::protocol::quorum::Verdict;
-use crate::round::Nodes;
+use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
 use crate::wait::Waiting;
 
@@ -69,13 +66,9 @@ impl Redlock {
         RedlockBuilder::new()
     }
 
-    pub(crate) fn from_parts(
-        nodes: Nodes,
-        prefix: String,
-        defaults: LockOptions,
-        runtime: Handle,
-    ) -> Redlock {
-        let janitor = Janitor::new(&nodes, runtime);
+    pub(crate) fn from_parts(nodes: Nodes, prefix: String, defaults: LockOptions, home: Home) -> Redlock {
+        home.runtime.spawn(home.clock.look_out());
+        let janitor = Janitor::new(&nodes, home);
         let shut_down = AtomicBool::new(false);
         Redlock {
             inner: Arc::new(Inner {
@@ -230,7 +223,7 @@ impl LockRequest {
             };
             let quorum = !matches!(defeat, Defeat::NoQuorum(_));
             match waiting.next_attempt(quorum, fastrand::u32(..)) {
-                Some(moment) => sleep_until(inner.janitor.runtime(), moment).await,
+                Some(moment) => sleep_until(&inner.janitor.home().runtime, moment).await,
                 None => return Err(defeat.into_error(self.resource.clone(), &waiting)),
             }
         }
@@ -303,13 +296,14 @@ impl LockRequest {
                 Some(false) | None => Defeat::NoQuorum(round.votes()),
             });
         }
-        let started = round.started;
+        let t0 = round.t0;
         let (token, votes) = match terms.fencing {
             true => claim.certify(&terms).await,
             false => (None, round.votes()),
         };
         // A5: checked when everything that had to be awaited has been.
-        if Instant::now() >= started + terms.believable {
+        let clock = &inner.janitor.home().clock;
+        if clock.now() >= t0 + terms.believable {
             return Err(Defeat::TooLate(votes));
         }
         if terms.fencing && token.is_none() {
@@ -318,10 +312,15 @@ impl LockRequest {
                 false => Defeat::NoQuorum(votes),
             });
         }
+        // Where nodes' clocks were put forward meanwhile, it may be later than that for them.
+        let expiries = claim.expiries(&votes, &terms);
+        let kept = expiries.quorum_until(|node| inner.nodes[node].clock_advanced());
+        if clock.now() >= t0 + kept {
+            return Err(Defeat::TooLate(votes));
+        }
         claim.won();
-        let home = inner.janitor.runtime();
-        let hold = Hold::new(self.resource.clone(), terms, votes, token, claim, home.clone());
-        Ok(Lease::start(hold, home))
+        let hold = Hold::new(self.resource.clone(), terms, votes, token, expiries, claim);
+        Ok(Lease::start(hold))
     }
 }
 

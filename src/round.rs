@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 
+use crate::clock::{Clock, Moment};
 use crate::error::{NodeVote, Votes, vote};
-use crate::node::{Action, Fault, Node, Reply, Request};
+use crate::node::{Action, Fault, Fencing, Node, Reply, Request};
 use crate::protocol::fencing::credible;
 use crate::protocol::quorum::{Tally, Verdict};
 use crate::timer::sleep_until;
@@ -26,13 +28,43 @@ pub(crate) type Answer = Result<Reply, Fault>;
 /// Dropping it leaves the requests that were sent to themselves: they tear nothing down (T3).
 pub(crate) struct Round {
     nodes: Nodes,
-    /// A5, E1: read before the first byte is sent.
+    /// A5, E1: read before the first byte is sent; `started` is the same for timers.
+    pub(crate) t0: Moment,
     pub(crate) started: Instant,
+    /// How far each node's clock had been put forward by then.
+    pub(crate) advanced: Vec<Duration>,
     pub(crate) budget: Duration,
-    home: Handle,
+    home: Home,
     answers: Vec<Option<Answer>>,
     tally: Tally,
     outstanding: FuturesUnordered<Outstanding>,
+}
+
+/// Where a manager lives: the runtime that its connections and clean-ups run on, and its clock.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) runtime: Handle,
+    pub(crate) clock: Clock,
+    /// How far each node's clock is known to have been put forward.
+    advanced: Arc<[AtomicU64]>,
+}
+
+impl Home {
+    pub(crate) fn new(runtime: Handle, clock: Clock, nodes: usize) -> Self {
+        Home {
+            runtime,
+            clock,
+            advanced: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// What a node's clock has done is known from its answers.
+    fn look_at_clock(&self, number: usize, node: &dyn Node) {
+        let advanced = u64::try_from(node.clock_advanced().as_micros()).unwrap_or(u64::MAX);
+        if self.advanced[number].fetch_max(advanced, Relaxed) < advanced {
+            self.clock.jumped();
+        }
+    }
 }
 
 /// A node that has not answered yet.
@@ -55,17 +87,19 @@ impl Future for Outstanding {
 
 impl Round {
     /// A2: sends to all nodes. When this returns, the request has its place in every node's lane.
-    pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, home: &Handle) -> Round {
+    pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, home: &Home) -> Round {
         let mut round = Round::new(nodes, budget, home);
         round.send(|_| request.clone());
         round
     }
 
     /// A round that has not been sent. Its time runs from here on.
-    pub(crate) fn new(nodes: &Nodes, budget: Duration, home: &Handle) -> Round {
+    pub(crate) fn new(nodes: &Nodes, budget: Duration, home: &Home) -> Round {
         Round {
             nodes: nodes.clone(),
+            t0: home.clock.now(),
             started: Instant::now(),
+            advanced: nodes.iter().map(|node| node.clock_advanced()).collect(),
             budget,
             home: home.clone(),
             answers: vec![None; nodes.len()],
@@ -84,10 +118,7 @@ impl Round {
 
     /// Sends something to one of the nodes. Its answer is the caller's; it is no part of this round.
     pub(crate) fn ask(&self, number: usize, request: Request, budget: Duration) -> Outstanding {
-        let _home = self.home.enter();
-        let action = request.action;
-        let call = self.nodes[number].call(request, budget);
-        Outstanding { number, action, call }
+        ask(&self.nodes, number, request, budget, &self.home)
     }
 
     /// The next node that answers; `None` if none is left to. Cancel safe.
@@ -97,9 +128,19 @@ impl Round {
         Some(number)
     }
 
+    /// Where it is under way.
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Whether nobody is left to answer.
+    pub(crate) fn is_over(&self) -> bool {
+        self.outstanding.is_empty()
+    }
+
     /// Waits for a moment.
     pub(crate) fn until(&self, moment: Instant) -> Sleep {
-        sleep_until(&self.home, moment)
+        sleep_until(&self.home.runtime, moment)
     }
 
     /// A4: waits for the verdict, and for no node longer than its budget. Never [`Verdict::Pending`].
@@ -112,7 +153,7 @@ impl Round {
 
     /// Waits until `settled` says that enough was heard, at the latest until every node's time is up.
     pub(crate) async fn settle(&mut self, settled: impl Fn(&Tally) -> bool) {
-        let deadline = sleep_until(&self.home, self.started + self.budget);
+        let deadline = self.until(self.started + self.budget);
         tokio::pin!(deadline);
         while !settled(&self.tally) {
             tokio::select! {
@@ -158,6 +199,7 @@ impl Round {
         if self.answers[number].is_none() {
             self.tally.record(vote(&answer));
             self.answers[number] = Some(answer);
+            self.home.look_at_clock(number, &*self.nodes[number]);
         }
     }
 
@@ -189,21 +231,25 @@ impl Round {
     }
 }
 
+/// Sends something to one of the nodes.
+pub(crate) fn ask(
+    nodes: &Nodes,
+    number: usize,
+    request: Request,
+    budget: Duration,
+    home: &Home,
+) -> Outstanding {
+    let _home = home.runtime.enter();
+    let action = request.action;
+    let call = nodes[number].call(request, budget);
+    Outstanding { number, action, call }
+}
+
 /// A reply that answers something else than was asked is no reply.
 fn fitting(reply: Reply, action: Action) -> Answer {
     let fits = match action {
-        // F6: a grant that comes without a counter where one was asked for is not counted as one without a token.
-        Action::Acquire { fencing, .. } => match reply {
-            Reply::Granted { counter } => match (counter, fencing) {
-                (Some(counter), Some(fencing)) if !credible(counter, fencing.seed) => {
-                    return Err(Fault::Protocol {
-                        detail: format!("fencing counter {counter}: years ahead of the clock").into(),
-                    });
-                }
-                (counter, fencing) => counter.is_some() == fencing.is_some(),
-            },
-            reply => matches!(reply, Reply::Held { .. }),
-        },
+        Action::Acquire { fencing, .. } => return granted(reply, fencing),
+        Action::Heal { fencing, .. } => return granted(reply, fencing.map(|(fencing, _)| fencing)),
         Action::Raise { token } => match reply {
             Reply::Raised { counter } => counter >= token,
             reply => matches!(reply, Reply::Missing | Reply::Foreign),
@@ -211,11 +257,33 @@ fn fitting(reply: Reply, action: Action) -> Answer {
         Action::Extend { .. } => matches!(reply, Reply::Extended | Reply::Missing | Reply::Foreign),
         Action::Release { .. } => matches!(reply, Reply::Released | Reply::Missing | Reply::Foreign),
     };
-    if fits {
-        Ok(reply)
-    } else {
-        Err(Fault::Protocol {
-            detail: format!("{reply:?} to {action:?}").into(),
-        })
+    if fits { Ok(reply) } else { Err(unfitting(reply)) }
+}
+
+fn granted(reply: Reply, fencing: Option<Fencing>) -> Answer {
+    match (reply, fencing) {
+        (Reply::Held { .. }, _) | (Reply::Granted { counter: None }, None) => Ok(reply),
+        (
+            Reply::Granted {
+                counter: Some(counter),
+            },
+            Some(fencing),
+        ) => {
+            if credible(counter, fencing.seed) {
+                Ok(reply)
+            } else {
+                Err(Fault::Protocol {
+                    detail: format!("fencing counter {counter}: years ahead of the clock").into(),
+                })
+            }
+        }
+        // F6: among others, a grant without a counter where one was asked for. It is not counted as one without a token.
+        _ => Err(unfitting(reply)),
+    }
+}
+
+fn unfitting(reply: Reply) -> Fault {
+    Fault::Protocol {
+        detail: format!("{reply:?} does not answer what was asked").into(),
     }
 }

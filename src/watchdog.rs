@@ -2,33 +2,42 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 
 use crate::hold::{Hold, Phase};
+use crate::renewal::renew;
 
 /// Renews `hold` until it ends.
 pub(crate) async fn watch(hold: Arc<Hold>) {
     let ttl = hold.terms.ttl;
     let mut changes = hold.subscribe();
+    let mut jumps = hold.jumps();
     let mut next = hold.started + ttl / 3;
+    let mut latest = hold.started;
     loop {
-        let deadline = {
-            let state = changes.borrow_and_update();
-            match state.phase {
-                Phase::Held => state.deadline,
-                Phase::Lost(_) | Phase::Released => return,
-            }
-        };
+        // Before it is looked at: what changes from here on is noticed.
+        jumps.mark_unchanged();
+        let deadline = hold.deadline();
+        if !matches!(changes.borrow_and_update().phase, Phase::Held) {
+            return;
+        }
+        if deadline < latest {
+            // Nodes' clocks have been put forward. As long as a quorum has the key, that is made good at once.
+            next = hold.started;
+        }
+        latest = deadline;
         tokio::select! {
             biased;
             _ = changes.changed() => continue,
+            // R4: the timers have stood still, or the deadline has moved.
+            _ = jumps.changed() => continue,
             // E3: whatever else happens, lost at the deadline.
-            () = sleep_until(deadline) => hold.expire_if_due(),
-            () = sleep_until(next), if !hold.is_capped() => {
+            () = sleep_until(hold.instant(deadline)) => hold.expire_if_due(),
+            () = sleep_until(hold.instant(next)), if !hold.is_capped() => {
                 let renewal = tokio::select! {
                     biased;
                     _ = changes.wait_for(|state| !matches!(state.phase, Phase::Held)) => return,
-                    renewal = hold.extend() => renewal,
+                    renewal = renew(&hold) => renewal,
                 };
                 next = match renewal {
                     // E2: from the send, so that slow answers do not add up.
@@ -36,7 +45,7 @@ pub(crate) async fn watch(hold: Arc<Hold>) {
                     Err(failure) => {
                         tracing::debug!(resource = &*hold.resource, %failure, "renewal failed");
                         // E2: quickly, but not all leases of an outage in step.
-                        Instant::now() + (ttl / 30).mul_f64(0.5 + fastrand::f64())
+                        hold.now() + (ttl / 30).mul_f64(0.5 + fastrand::f64())
                     }
                 };
             }

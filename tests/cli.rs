@@ -288,7 +288,7 @@ async fn a_held_lock_is_said_to_be_held() {
         assert!(output.stdout.is_empty());
     }
     // Another lock is another lock, and another prefix too.
-    for other in [&["s"][..], &["--key-prefix", "other:", "r"]] {
+    for other in [&["s"][..], &["--no-restart-guard", "--key-prefix", "other:", "r"]] {
         let output = finish(with(
             &urls,
             &[&["run", "--no-wait"], other, &["--", "true"]].concat(),

@@ -23,7 +23,10 @@ struct Both {
 impl Both {
     async fn start() -> Both {
         let testbed = Testbed::start(5).await.unwrap();
-        let builder = Redlock::builder().urls(testbed.urls()).key_prefix("");
+        let builder = Redlock::builder()
+            .urls(testbed.urls())
+            .key_prefix("")
+            .restart_guard(false);
         let ours = builder.ttl(TTL).connect().await.unwrap();
         let theirs = LockManager::new(testbed.urls());
         Both {

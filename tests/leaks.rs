@@ -10,10 +10,10 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use common::LOCK_KEYS;
+use common::{LOCK_KEYS, unguarded};
 use futures_util::FutureExt;
 use quorlock::testbed::Testbed;
-use quorlock::{LossReason, Redlock, ReleaseOutcome};
+use quorlock::{LossReason, ReleaseOutcome};
 
 async fn keys(testbed: &Testbed) -> Vec<i64> {
     let mut keys = Vec::new();
@@ -53,7 +53,7 @@ async fn polled<F: Future>(future: F, polls: usize) -> Option<F::Output> {
 async fn a_thousand_cancelled_attempts_leave_nothing_on_any_node() {
     for (stopped, fencing) in [(false, true), (true, true), (false, false), (true, false)] {
         let testbed = Testbed::start(5).await.unwrap();
-        let redlock = Redlock::connect(testbed.urls()).await.unwrap();
+        let redlock = unguarded(testbed.urls()).await;
         let mut rng = fastrand::Rng::with_seed(7);
         let (mut cancelled, mut got) = (0, 0);
         for round in 0..250 {
@@ -97,7 +97,7 @@ async fn a_thousand_cancelled_attempts_leave_nothing_on_any_node() {
 async fn nodes_that_go_on_after_the_attempt_failed_keep_nothing() {
     for fencing in [true, false] {
         let testbed = Testbed::start(3).await.unwrap();
-        let redlock = Redlock::connect(testbed.urls()).await.unwrap();
+        let redlock = unguarded(testbed.urls()).await;
         for _ in 0..5 {
             testbed.nodes()[0].stop().unwrap();
             testbed.nodes()[1].stop().unwrap();
@@ -118,7 +118,7 @@ async fn nodes_that_go_on_after_the_attempt_failed_keep_nothing() {
 #[tokio::test]
 async fn two_thousand_rounds_with_a_busy_watchdog_leave_no_key_and_announce_no_loss() {
     let testbed = quick().await;
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
+    let redlock = unguarded(testbed.urls()).await;
     let mut rng = fastrand::Rng::with_seed(11);
     let mut rounds = tokio::task::JoinSet::new();
     for round in 0..2_000 {
@@ -166,7 +166,7 @@ async fn two_thousand_rounds_with_a_busy_watchdog_leave_no_key_and_announce_no_l
 #[tokio::test]
 async fn loss_is_announced_by_the_deadline_although_no_node_says_a_word() {
     let testbed = Testbed::builder().nodes(5).proxies(true).start().await.unwrap();
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
+    let redlock = unguarded(testbed.urls()).await;
     let lease = redlock
         .lock("r")
         .ttl(Duration::from_millis(900))
@@ -218,7 +218,7 @@ async fn loss_is_announced_by_the_deadline_although_no_node_says_a_word() {
 #[tokio::test]
 async fn a_short_ttl_works_while_a_node_is_stopped() {
     let testbed = quick().await;
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
+    let redlock = unguarded(testbed.urls()).await;
     for stopped in 1..=2 {
         testbed.nodes()[stopped].stop().unwrap();
         let mut released = 0;

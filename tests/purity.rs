@@ -23,10 +23,11 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 16] = [
+const LAYERS: [&[&str]; 18] = [
     &["builder", "redlock"],
     &["lease"],
     &["watchdog"],
+    &["renewal"],
     &["hold"],
     &["claim"],
     &["certify"],
@@ -36,6 +37,7 @@ const LAYERS: [&[&str]; 16] = [
     &["timer"],
     &["error"],
     &["redis"],
+    &["clock"],
     &["options"],
     &["node"],
     &["fence_gate"],

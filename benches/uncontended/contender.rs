@@ -91,6 +91,7 @@ impl Quorlock {
             .ttl(TTL)
             .fencing(fencing)
             .watchdog(watchdog)
+            .restart_guard(false)
             .connect()
             .await?;
         let next = Arc::default();

@@ -6,9 +6,26 @@
 /// Rate at which the two clocks may part between samples, in millionths. Generous: ordinary crystals stay below 100.
 const WANDER_PPM: i64 = 500;
 
+/// Rate at which they may part without one of them having been put forward or back: the drift that is allowed for in any
+/// lease.
+const DRIFT_PERCENT: i64 = 1;
+/// What is less than this is no step.
+const SMALLEST_STEP: i64 = 2_000;
+/// Steps are told from drift over this long.
+const SPAN: i64 = 1_000_000;
+
 /// An interval that contains `node clock - our clock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeClock {
+    low: i64,
+    high: i64,
+    at: i64,
+    /// The interval a while ago.
+    before: Interval,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Interval {
     low: i64,
     high: i64,
     at: i64,
@@ -17,17 +34,37 @@ pub(crate) struct NodeClock {
 impl NodeClock {
     /// The first sample: the node's clock read `node` between our `sent` and `received`.
     pub(crate) fn new(sent: i64, received: i64, node: i64) -> Self {
+        let (low, high) = (node.saturating_sub(received), node.saturating_sub(sent));
         NodeClock {
-            low: node.saturating_sub(received),
-            high: node.saturating_sub(sent),
+            low,
+            high,
             at: received,
+            before: Interval {
+                low,
+                high,
+                at: received,
+            },
         }
     }
 
-    /// A further sample. Narrows the interval; starts afresh when the two contradict each other, for then a clock
-    /// was set.
-    pub(crate) fn observe(&mut self, sent: i64, received: i64, node: i64) {
+    /// A further sample. Narrows the interval; starts afresh when the two contradict each other.
+    ///
+    /// If that cannot be drift, a clock was set: by how much the node's was put forward at most, or back at least (negative).
+    pub(crate) fn observe(&mut self, sent: i64, received: i64, node: i64) -> Option<i64> {
         let sample = NodeClock::new(sent, received, node);
+        let step = self.before.step(&sample);
+        self.narrow(sample, received);
+        if step.is_some() || received.saturating_sub(self.before.at) >= SPAN {
+            self.before = Interval {
+                low: self.low,
+                high: self.high,
+                at: received,
+            };
+        }
+        step
+    }
+
+    fn narrow(&mut self, sample: NodeClock, received: i64) {
         let slack = self.wander(received);
         let low = sample.low.max(self.low.saturating_sub(slack));
         let high = sample.high.min(self.high.saturating_add(slack));
@@ -36,9 +73,13 @@ impl NodeClock {
                 low,
                 high,
                 at: received.max(self.at),
+                before: self.before,
             }
         } else {
-            sample
+            NodeClock {
+                before: self.before,
+                ..sample
+            }
         };
     }
 
@@ -56,6 +97,17 @@ impl NodeClock {
 
     fn wander(&self, local: i64) -> i64 {
         local.saturating_sub(self.at).max(0).saturating_mul(WANDER_PPM) / 1_000_000
+    }
+}
+
+impl Interval {
+    /// What the difference has moved by since, if that is more than drift.
+    fn step(&self, sample: &NodeClock) -> Option<i64> {
+        let elapsed = sample.at.saturating_sub(self.at).max(0);
+        let slack = elapsed.saturating_mul(DRIFT_PERCENT) / 100 + SMALLEST_STEP;
+        let forward = sample.low > self.high.saturating_add(slack);
+        let back = sample.high < self.low.saturating_sub(slack);
+        (forward || back).then(|| sample.high.saturating_sub(self.low))
     }
 }
 
@@ -93,10 +145,40 @@ mod tests {
     fn a_clock_that_was_set_starts_afresh_in_either_direction() {
         for jump in [-3_600 * SECOND, 3_600 * SECOND] {
             let mut clock = NodeClock::new(0, 10, 5);
-            clock.observe(SECOND, SECOND + 10, SECOND + 5 + jump);
+            let step = clock.observe(SECOND, SECOND + 10, SECOND + 5 + jump).unwrap();
+            assert!((step - jump).abs() < 100, "jump {jump}, seen as {step}");
             let now = 2 * SECOND;
             assert!((clock.latest(now) - (now + jump)).abs() < 1_000, "jump {jump}");
         }
+    }
+
+    #[test]
+    fn drift_is_no_step_however_often_it_is_looked_at() {
+        // The node is faster by 0.9 %, then by 10 %.
+        for (percent, steps) in [(9, false), (100, true)] {
+            for every in [1_000, 50_000, 3 * SECOND] {
+                let mut clock = NodeClock::new(0, 10, 5);
+                let mut stepped = 0;
+                for round in 1..5_000 {
+                    let now = round * every;
+                    stepped += clock
+                        .observe(now, now + 10, now + 5 + now * percent / 1_000)
+                        .unwrap_or(0);
+                }
+                assert_eq!(
+                    stepped > 0,
+                    steps,
+                    "{percent} per mille, every {every} us: {stepped}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_answer_is_no_step() {
+        let mut clock = NodeClock::new(0, 10, 5);
+        assert_eq!(clock.observe(SECOND, 6 * SECOND, 6 * SECOND), None);
+        assert_eq!(clock.observe(7 * SECOND, 12 * SECOND, 7 * SECOND), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::link::Link;
 use super::script::Item;
+use super::time::ServerTime;
 use crate::node::{Action, Fault, NodeState, Reply, Request};
 
 /// Most requests in one script call: keeps a call well below a millisecond of the server's time.
@@ -33,6 +34,7 @@ pub(super) struct Lane {
     /// There may be something to send.
     wake: Notify,
     in_flight: AtomicUsize,
+    time: Arc<ServerTime>,
 }
 
 struct State {
@@ -70,7 +72,7 @@ impl Job {
 type Call = BoxFuture<'static, ()>;
 
 impl Lane {
-    pub(super) fn new(runtime: Handle) -> Self {
+    pub(super) fn new(runtime: Handle, time: Arc<ServerTime>) -> Self {
         Lane {
             runtime,
             state: Mutex::new(State {
@@ -84,6 +86,7 @@ impl Lane {
             status: watch::Sender::new(NodeState::Connecting),
             wake: Notify::new(),
             in_flight: AtomicUsize::new(0),
+            time,
         }
     }
 
@@ -98,8 +101,16 @@ impl Lane {
             // A3: known to be out of reach is a fault at once. A8: and nothing waits for it to return.
             return futures_util::future::ready(Err(state.down.clone())).boxed();
         };
+        // R2: while the link is at hand, for the next one may lead to a server that has restarted.
+        if let Action::Acquire {
+            guard: Some(guard), ..
+        } = request.action
+            && let Some(fault) = link.forgot_within(guard)
+        {
+            return futures_util::future::ready(Err(fault)).boxed();
+        }
         let (reply, answer) = oneshot::channel();
-        let latest = link.latest(budget);
+        let latest = self.time.latest(budget);
         let patience = budget.saturating_mul(PATIENCE_IN_BUDGETS);
         let job = Job {
             request,
@@ -227,7 +238,12 @@ impl Lane {
 
     /// The server's clock, while there is a connection.
     pub(super) fn clock(&self) -> Option<u64> {
-        self.state().link.as_ref().map(|link| link.node_time())
+        let connected = self.state().link.is_some();
+        connected.then(|| self.time.estimate()).flatten()
+    }
+
+    pub(super) fn time(&self) -> &ServerTime {
+        &self.time
     }
 
     pub(super) fn status(&self) -> &watch::Sender<NodeState> {

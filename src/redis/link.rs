@@ -5,7 +5,7 @@
 //! the next one.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fred::clients::Client;
@@ -18,10 +18,11 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::memory::{Memory, Predecessor};
 use super::probe::{Facts, Roll};
+use super::time::ServerTime;
 use super::{fault, script};
 use crate::node::{Fault, Reply, Request};
-use crate::protocol::node_clock::NodeClock;
 
 /// A connection is not suspected before it has left a call unanswered for this long, however short the budgets (T4).
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
@@ -40,9 +41,10 @@ pub(super) struct Link {
     client: Client,
     /// The script's digest on this server; `None` if the server would not load it ahead.
     digest: Option<Value>,
-    epoch: Instant,
-    clock: Mutex<NodeClock>,
+    time: Arc<ServerTime>,
     oldest_counter: i64,
+    run_id: Arc<str>,
+    memory: Memory,
     warnings: Vec<String>,
     /// A call was not answered in time (T4).
     suspect: Notify,
@@ -79,13 +81,16 @@ pub(super) struct Endpoint {
     pub(super) name: Arc<str>,
     pub(super) config: Config,
     pub(super) roll: Arc<Roll>,
+    /// In front of all keys.
+    pub(super) prefix: Arc<str>,
     pub(super) timeout: Duration,
+    pub(super) time: Arc<ServerTime>,
 }
 
 impl Link {
     /// Connects and probes (R1). Dropping the future closes what it had opened.
-    pub(super) async fn open(endpoint: &Endpoint) -> Result<(Link, Task), Fault> {
-        match tokio::time::timeout(endpoint.timeout, Link::open_without_limit(endpoint)).await {
+    pub(super) async fn open(endpoint: &Endpoint, before: &Predecessor) -> Result<(Link, Task), Fault> {
+        match tokio::time::timeout(endpoint.timeout, Link::open_without_limit(endpoint, before)).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 let limit = humantime::format_duration(endpoint.timeout);
@@ -96,7 +101,7 @@ impl Link {
         }
     }
 
-    async fn open_without_limit(endpoint: &Endpoint) -> Result<(Link, Task), Fault> {
+    async fn open_without_limit(endpoint: &Endpoint, before: &Predecessor) -> Result<(Link, Task), Fault> {
         let client = Client::new(
             Config {
                 fail_fast: true,
@@ -111,7 +116,6 @@ impl Link {
         );
         let task = start(&client).await?;
 
-        let epoch = Instant::now();
         let info: String = client
             .custom(command("INFO"), Vec::<Value>::new())
             .await
@@ -125,7 +129,7 @@ impl Link {
             .enter(endpoint.number, &endpoint.name, &facts.run_id)
             .map_err(Fault::Unfit)?;
 
-        let sent = micros_since(epoch);
+        let sent = endpoint.time.now();
         let time: Value = client
             .custom(command("TIME"), Vec::<Value>::new())
             .await
@@ -138,7 +142,12 @@ impl Link {
                 });
             }
         };
-        let clock = NodeClock::new(sent, micros_since(epoch), node_time);
+        endpoint.time.observe(sent, node_time);
+        let now = Instant::now();
+        let memory = Memory::of(&client, &facts, &endpoint.prefix, node_time, now, before).await;
+        let mut warnings = facts.warnings();
+        warnings.extend(memory.shortcoming.clone());
+        warnings.extend(memory.youth(now));
 
         // Refused where the user may not: then the text is sent with each call.
         let load = vec![
@@ -149,12 +158,13 @@ impl Link {
         let link = Link {
             client,
             digest,
-            epoch,
-            clock: Mutex::new(clock),
+            time: endpoint.time.clone(),
             oldest_counter: node_time
                 .saturating_sub(facts.uptime_micros())
                 .saturating_add(FORWARD),
-            warnings: facts.warnings(),
+            run_id: facts.run_id.clone(),
+            memory,
+            warnings,
             suspect: Notify::new(),
             changed: CancellationToken::new(),
             closed: CancellationToken::new(),
@@ -174,25 +184,23 @@ impl Link {
         &self.warnings
     }
 
+    /// The run of the server that it leads to.
+    pub(super) fn run_id(&self) -> &Arc<str> {
+        &self.run_id
+    }
+
+    /// R2: the fault that it is to the server that it may have forgotten something it was told within the last `guard`.
+    pub(super) fn forgot_within(&self, guard: Duration) -> Option<Fault> {
+        self.memory
+            .gap(guard, Instant::now())
+            .map(|(ago, remaining)| Fault::Restarted { ago, remaining })
+    }
+
     /// F5: what a counter that was started since the server was is at least.
     ///
     /// After a crash, a server may have lost the last of what it had acknowledged, and its counters with it.
     pub(super) fn oldest_counter(&self) -> i64 {
         self.oldest_counter
-    }
-
-    /// The node's clock now, in microseconds since 1970: the best guess.
-    pub(super) fn node_time(&self) -> u64 {
-        let time = self.clock().estimate(micros_since(self.epoch));
-        u64::try_from(time).unwrap_or(0)
-    }
-
-    /// A9: the last moment on the node's clock for something that must not act later than `budget` from now.
-    pub(super) fn latest(&self, budget: Duration) -> i64 {
-        let budget = i64::try_from(budget.as_micros()).unwrap_or(i64::MAX);
-        self.clock()
-            .latest(micros_since(self.epoch))
-            .saturating_add(budget)
     }
 
     /// Runs the script by its digest; by its text if the server does not know it and `by_text` allows.
@@ -206,13 +214,13 @@ impl Link {
             Some(digest) if !by_text => ("EVALSHA", digest.clone()),
             _ => ("EVAL", Value::from_static_str(script::LOCK)),
         };
-        let sent = micros_since(self.epoch);
+        let sent = self.time.now();
         let answer = self
             .send(name, script::arguments(script, items), patience)
             .await?;
         let answer = script::read(answer, items)?;
         if let Some(node_time) = answer.node_time {
-            self.clock().observe(sent, micros_since(self.epoch), node_time);
+            self.time.observe(sent, node_time);
         }
         answer
             .replies
@@ -307,10 +315,6 @@ impl Link {
     pub(super) fn close(&self) {
         self.closed.cancel();
     }
-
-    fn clock(&self) -> std::sync::MutexGuard<'_, NodeClock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Not the library's `init`: that leaves its task running when its future is dropped.
@@ -323,11 +327,7 @@ async fn start(client: &Client) -> Result<Task, Fault> {
     Ok(task)
 }
 
-fn micros_since(epoch: Instant) -> i64 {
-    i64::try_from(epoch.elapsed().as_micros()).unwrap_or(i64::MAX)
-}
-
-fn command(name: &'static str) -> CustomCommand {
+pub(super) fn command(name: &'static str) -> CustomCommand {
     CustomCommand::new_static(name, None::<u16>, false)
 }
 

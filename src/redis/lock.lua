@@ -4,6 +4,8 @@
 --
 --   a  acquire   set the key if it is free, and count       last moment, seed, oldest counter, retention (ms); TTL
 --   s  set       set the key if it is free                  last moment; TTL
+--   m  mend      set the key if it is free, and raise the counter
+--                                          last moment, seed, oldest counter, retention (ms), the token; TTL
 --   h  held      only ask who holds it
 --   f  fence     raise the counter, if the key is ours      the token
 --   e  extend    let it live for the TTL from now           TTL
@@ -22,32 +24,39 @@
 local DONE, TOO_LATE, MISSING, FOREIGN = 0, -1, -2, -3
 local COUNTER = '#fence'
 local ONE_SECOND = 1000000
+-- Where the TTL stands in requests that have one: those for which the time is looked at.
+local TTL = { a = 102, s = 54, m = 118, e = 38 }
 
 local time, now
 local answer = {}
+
+-- F5: whether it was missing, or is from before the node's last start and may have lost its latest part.
+local function is_outdated(f, item)
+  return f < tonumber(item:sub(70, 85))
+end
+
+-- F5: starts it anew, at what is not below "least"; what it is then, or an error.
+local function start(counter, f, item, least)
+  local seed = tonumber(item:sub(54, 69))
+  if math.abs(seed - now) > ONE_SECOND then seed = now end
+  seed = math.max(seed, least)
+  if seed <= f then return f end
+  local text, retention = ('%.0f'):format(seed), tonumber(item:sub(86, 101))
+  local set
+  if retention > 0 then
+    set = redis.pcall('SET', counter, text, 'PX', ('%.0f'):format(retention))
+  else
+    set = redis.pcall('SET', counter, text)
+  end
+  return set.err or seed
+end
 
 -- F1: counts a grant.
 local function count(key, item)
   local counter = key .. COUNTER
   local f = redis.pcall('INCR', counter)
   if type(f) == 'table' then return f.err end
-  -- F5: it was missing, or is from before the node's last start and may have lost its latest part.
-  if f < tonumber(item:sub(70, 85)) then
-    local seed = tonumber(item:sub(54, 69))
-    if math.abs(seed - now) > ONE_SECOND then seed = now end
-    if seed > f then
-      local text, retention = ('%.0f'):format(seed), tonumber(item:sub(86, 101))
-      local set
-      if retention > 0 then
-        set = redis.pcall('SET', counter, text, 'PX', ('%.0f'):format(retention))
-      else
-        set = redis.pcall('SET', counter, text)
-      end
-      if set.err then return set.err end
-      f = seed
-    end
-  end
-  return f
+  return is_outdated(f, item) and start(counter, f, item, 0) or f
 end
 
 -- Adds up to the token, and so keeps the expiry. Written even where nothing changes: a replica shall refuse, not agree.
@@ -55,27 +64,45 @@ local function raise(counter, from, to)
   return redis.pcall('INCRBY', counter, ('%.0f'):format(math.max(to - from, 0)))
 end
 
+-- E4: the node learns of a lease that it did not grant. Nothing is counted.
+local function learn(key, item)
+  local counter = key .. COUNTER
+  local f, token = redis.pcall('GET', counter), tonumber(item:sub(102, 117))
+  if type(f) == 'table' then return f.err end
+  f = tonumber(f or 0) or 0
+  if is_outdated(f, item) then return start(counter, f, item, token) end
+  if f >= token then return f end
+  local raised = raise(counter, f, token)
+  return type(raised) == 'table' and raised.err or raised
+end
+
 for i = 1, #KEYS do
   local key, item = KEYS[i], ARGV[i]
   local operation, token = item:sub(1, 1), item:sub(2, 37)
   local reply, holder
-  if not time and (operation == 'a' or operation == 's' or operation == 'e') then
+  local ttl = TTL[operation]
+  if ttl and not time then
     time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
   end
-  if operation == 'a' or operation == 's' then
+  if operation == 'a' or operation == 's' or operation == 'm' then
     if now > tonumber(item:sub(38, 53)) then
       -- A9: what was under way for too long refuses itself.
       reply = TOO_LATE
     else
-      local counts = operation == 'a'
-      local set = redis.pcall('SET', key, token, 'NX', 'PX', item:sub(counts and 102 or 54))
+      local set = redis.pcall('SET', key, token, 'NX', 'PX', item:sub(ttl))
       if not set then holder = redis.pcall('GET', key) end
       if set and set.err then
         reply = set.err
       elseif set or holder == token then
         -- A7: the own token is as good as having set it.
-        reply = counts and count(key, item) or DONE
+        if operation == 'a' then
+          reply = count(key, item)
+        elseif operation == 'm' then
+          reply = learn(key, item)
+        else
+          reply = DONE
+        end
         -- Not counted, so not granted.
         if type(reply) == 'string' then redis.pcall('DEL', key) end
       end
@@ -126,13 +153,13 @@ for i = 1, #KEYS do
       elseif operation == 'e' then
         -- E1: never shortens. Written even where nothing changes, as above.
         local left = redis.pcall('PTTL', key)
-        local ttl = item:sub(38)
+        local text = item:sub(ttl)
         if type(left) == 'table' then
           result = left
-        elseif left > tonumber(ttl) then
+        elseif left > tonumber(text) then
           result = redis.pcall('PEXPIRE', key, left)
         else
-          result = redis.pcall('PEXPIRE', key, ttl)
+          result = redis.pcall('PEXPIRE', key, text)
         end
       end
       if type(result) == 'table' then reply = result.err end

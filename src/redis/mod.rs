@@ -6,8 +6,10 @@
 //! | `keeper.rs` | keeps a node connected |
 //! | `link.rs` | one connection: opened, probed, used until it breaks |
 //! | `probe.rs` | what a server must be before it may vote |
+//! | `memory.rs` | what it may have forgotten |
 //! | `lane.rs` | the queue in front of the connection |
 //! | `script.rs`, `lock.lua` | what is sent, and what comes back |
+//! | `time.rs` | its clock, seen from here |
 //! | `fault.rs` | errors by their right names |
 //! | `tls.rs` | certificates (feature `tls`) |
 
@@ -16,8 +18,10 @@ mod fault;
 mod keeper;
 mod lane;
 mod link;
+mod memory;
 mod probe;
 mod script;
+mod time;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -34,10 +38,12 @@ pub use endpoint::NodeConfig;
 #[cfg(feature = "tls")]
 pub use tls::{TlsError, TlsOptions};
 
+use crate::clock::Clock;
 use crate::node::{Fault, Node, NodeState, Reply, Request};
 use lane::Lane;
 use link::Endpoint;
 use probe::Roll;
+use time::ServerTime;
 
 /// A Redis or Valkey master. Connects in the background, again and again, until it is dropped.
 pub(crate) struct RedisNode {
@@ -48,17 +54,27 @@ pub(crate) struct RedisNode {
 
 impl RedisNode {
     /// A node for each configuration: one set, in which no server may appear twice.
-    pub(crate) fn set(configs: Vec<NodeConfig>, timeout: Duration, runtime: &Handle) -> Vec<Arc<RedisNode>> {
+    pub(crate) fn set(
+        configs: Vec<NodeConfig>,
+        prefix: &str,
+        timeout: Duration,
+        runtime: &Handle,
+        clock: &Clock,
+    ) -> Vec<Arc<RedisNode>> {
+        let prefix: Arc<str> = prefix.into();
         let roll = Arc::new(Roll::default());
         let start = |(number, config): (usize, NodeConfig)| {
             let name = config.name().clone();
-            let lane = Arc::new(Lane::new(runtime.clone()));
+            let time = Arc::new(ServerTime::new(name.clone(), clock.clone()));
+            let lane = Arc::new(Lane::new(runtime.clone(), time.clone()));
             let stop = CancellationToken::new();
             let endpoint = Endpoint {
                 number,
                 name: name.clone(),
                 config: config.into_fred(),
                 roll: roll.clone(),
+                prefix: prefix.clone(),
+                time,
                 timeout,
             };
             let kept = keeper::keep(endpoint, lane.clone());
@@ -105,6 +121,10 @@ impl Node for RedisNode {
 
     fn clock(&self) -> Option<u64> {
         self.lane.clock()
+    }
+
+    fn clock_advanced(&self) -> Duration {
+        self.lane.time().advanced()
     }
 
     fn status(&self) -> NodeState {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::node::Unfit;
 
@@ -14,7 +15,7 @@ pub(super) struct Facts {
     pub(super) run_id: Arc<str>,
     pub(super) version: Arc<str>,
     eviction: Option<Arc<str>>,
-    forgets: bool,
+    pub(super) forgets: bool,
     uptime_seconds: i64,
 }
 
@@ -73,8 +74,13 @@ impl Facts {
     }
 
     /// For how long it has been running, give or take a second: the difference of two times, each rounded down to seconds.
+    pub(super) fn uptime(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.uptime_seconds).unwrap_or(0))
+    }
+
+    /// The same, in microseconds.
     pub(super) fn uptime_micros(&self) -> i64 {
-        self.uptime_seconds.saturating_mul(1_000_000)
+        self.uptime_seconds.max(0).saturating_mul(1_000_000)
     }
 
     /// Settings under which the server may vote, but should not be run.
@@ -82,10 +88,7 @@ impl Facts {
         let eviction = self.eviction.iter().map(|policy| {
             format!("maxmemory-policy is {policy}: locks can be evicted before they expire; use noeviction")
         });
-        let forgets = self.forgets.then(|| {
-            "appendonly is off: locks are forgotten in a restart; use appendonly yes and appendfsync always".to_owned()
-        });
-        eviction.chain(forgets).collect()
+        eviction.collect()
     }
 }
 
@@ -202,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn eviction_and_forgetting_are_worth_a_warning() {
+    fn eviction_is_worth_a_warning_and_forgetting_is_noticed() {
         let facts = Facts::read(&info(&[("maxmemory_policy", "allkeys-lru")])).unwrap();
         assert!(facts.warnings()[0].contains("allkeys-lru"));
-        let facts = Facts::read(&info(&[("aof_enabled", "0")])).unwrap();
-        assert!(facts.warnings()[0].contains("appendonly"));
+        assert!(!facts.forgets);
+        assert!(Facts::read(&info(&[("aof_enabled", "0")])).unwrap().forgets);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fred::types::Value;
 
 use super::fault;
-use crate::node::{Action, Fault, Reply, Request};
+use crate::node::{Action, Fault, Fencing, Reply, Request};
 use crate::protocol::token::FencingToken;
 
 pub(super) const LOCK: &str = include_str!("lock.lua");
@@ -47,16 +47,26 @@ fn packed(item: &Item<'_>) -> String {
     let latest = item.latest.clamp(0, LATEST);
     match item.request.action {
         Action::Acquire { .. } if item.only_ask => format!("h{owner}"),
-        Action::Acquire { ttl, fencing: None } => format!("s{owner}{latest:016}{}", millis(ttl)),
+        Action::Acquire {
+            ttl, fencing: None, ..
+        } => format!("s{owner}{latest:016}{}", millis(ttl)),
         Action::Acquire {
             ttl,
             fencing: Some(fencing),
+            ..
         } => format!(
-            "a{owner}{latest:016}{seed:016}{oldest:016}{retention:016}{ttl}",
-            seed = fencing.seed.get(),
-            // One at least: a counter that was missing shows 1.
-            oldest = item.oldest_counter.clamp(2, LATEST),
-            retention = fencing.retention.map_or(0, millis).min(LATEST),
+            "a{owner}{latest:016}{start}{ttl}",
+            start = start(fencing, item),
+            ttl = millis(ttl)
+        ),
+        Action::Heal { ttl, fencing: None } => format!("s{owner}{latest:016}{}", millis(ttl)),
+        Action::Heal {
+            ttl,
+            fencing: Some((fencing, token)),
+        } => format!(
+            "m{owner}{latest:016}{start}{token:016}{ttl}",
+            start = start(fencing, item),
+            token = token.get(),
             ttl = millis(ttl),
         ),
         Action::Raise { token } => format!("f{owner}{:016}", token.get()),
@@ -66,6 +76,17 @@ fn packed(item: &Item<'_>) -> String {
         } => format!("r{owner}{:016}", counter.get()),
         Action::Release { counter: None } => format!("r{owner}"),
     }
+}
+
+/// How a counter is started: seed, oldest counter, retention.
+fn start(fencing: Fencing, item: &Item<'_>) -> String {
+    format!(
+        "{seed:016}{oldest:016}{retention:016}",
+        seed = fencing.seed.get(),
+        // Two at least: a counter that was missing shows 1.
+        oldest = item.oldest_counter.clamp(2, LATEST),
+        retention = fencing.retention.map_or(0, millis).min(LATEST),
+    )
 }
 
 pub(super) fn millis(ttl: Duration) -> i64 {
@@ -117,15 +138,20 @@ pub(super) fn time_of(seconds: &Value, micros: &Value) -> Result<i64, Fault> {
 }
 
 fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
+    let (sets, counts) = match request.action {
+        Action::Acquire { fencing, .. } => (true, fencing.is_some()),
+        Action::Heal { fencing, .. } => (true, fencing.is_some()),
+        _ => (false, false),
+    };
     match (entry, request.action) {
         (Value::String(error), _) => Err(fault::from_message(&error)),
-        (Value::Integer(TOO_LATE), Action::Acquire { .. }) => Err(Fault::TooLate),
-        (Value::Integer(DONE), Action::Acquire { fencing: None, .. }) => Ok(Reply::Granted { counter: None }),
+        (Value::Integer(TOO_LATE), _) if sets => Err(Fault::TooLate),
+        (Value::Integer(DONE), _) if sets && !counts => Ok(Reply::Granted { counter: None }),
         // It was held when the plain SET came, and no longer is.
-        (Value::Integer(MISSING), Action::Acquire { .. }) => Ok(Reply::Held {
+        (Value::Integer(MISSING), _) if sets => Ok(Reply::Held {
             remaining: Some(Duration::ZERO),
         }),
-        (Value::Array(held), Action::Acquire { .. }) => match held.as_slice() {
+        (Value::Array(held), _) if sets => match held.as_slice() {
             [Value::Integer(-1)] => Ok(Reply::Held { remaining: None }),
             // -2: gone since it was found held. It was held.
             [Value::Integer(left)] => Ok(Reply::Held {
@@ -133,11 +159,9 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             }),
             _ => Err(nonsense("held, but not for how long".into())),
         },
-        (Value::Integer(number), Action::Acquire { fencing: Some(_), .. }) => {
-            counter_of(number).map(|counter| Reply::Granted {
-                counter: Some(counter),
-            })
-        }
+        (Value::Integer(number), _) if counts => counter_of(number).map(|counter| Reply::Granted {
+            counter: Some(counter),
+        }),
         (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
         (Value::Integer(DONE), Action::Release { .. }) => Ok(Reply::Released),
         (Value::Integer(MISSING), _) => Ok(Reply::Missing),

@@ -15,7 +15,8 @@ use super::{
     Data, TestbedError,
     engine::blocking,
     port::Port,
-    server::{Failure, Server, Spec},
+    resp,
+    server::{Failure, Server, Spec, connect},
 };
 
 /// How many ports are tried for a new node.
@@ -59,6 +60,14 @@ struct Taken {
     closed: bool,
 }
 
+impl Plan {
+    /// Whether its servers keep what they are told, as the testbed has it by itself.
+    fn remembers(&self) -> bool {
+        let changed = |setting: &(String, String)| matches!(setting.0.as_str(), "appendonly" | "appendfsync");
+        !self.settings.iter().any(changed)
+    }
+}
+
 struct Ports {
     plain: Port,
     tls: Option<Port>,
@@ -84,6 +93,9 @@ impl Seat {
             });
             match Server::launch(spec.clone()).await {
                 Ok(server) => {
+                    if plan.remembers() {
+                        vouch(&spec).await?;
+                    }
                     let taken = Mutex::new(Taken {
                         server: Some(server),
                         closed: false,
@@ -215,6 +227,21 @@ impl Seat {
         let _ = url.set_password(Some(password));
         url.into()
     }
+}
+
+/// A new server has forgotten nothing. Clients go by this key, which is theirs, and would otherwise leave it out for half a
+/// minute: they cannot tell a new server from one that lost its data. A server that is wiped later loses this too.
+async fn vouch(spec: &Spec) -> Result<(), TestbedError> {
+    let mut stream = connect(spec).await?;
+    // One that cannot keep it, because its settings have it refuse writes, is not vouched for.
+    let _refused = resp::call(&mut stream, &["SET", "quorlock:#memory", "0", "NX"])
+        .await
+        .map_err(|source| TestbedError::Connection {
+            node: spec.node,
+            addr: spec.addr,
+            source,
+        })?;
+    Ok(())
 }
 
 impl Ports {

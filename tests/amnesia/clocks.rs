@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use quorlock::Redlock;
 use quorlock::testbed::{Data, Testbed};
 use tempfile::TempDir;
 
+use crate::common::unguarded;
 use crate::{all_up, flush, grant, masters};
 
 /// A server with a clock of its own, which can be set while it runs.
@@ -85,7 +85,7 @@ async fn a_node_whose_clock_is_wrong() {
         let (good, bad) = (masters(2).await, Shifted::start().await);
         bad.set(seconds).await;
         let urls = [good.urls(), bad.testbed.urls()].concat();
-        let redlock = Redlock::connect(urls).await.unwrap();
+        let redlock = unguarded(urls).await;
         let request = redlock.lock("job").within(Duration::from_secs(30));
         let mut tokens = vec![grant(&request).await, grant(&request).await];
         flush(&bad.testbed.nodes()[0]).await;
@@ -110,7 +110,7 @@ async fn clocks_that_are_set_back_do_not_set_back_counters() {
     let bad = Shifted::start().await;
     // It shall not have been started just now: its counters would be started anew.
     bad.set(10).await;
-    let redlock = Redlock::connect(bad.testbed.urls()).await.unwrap();
+    let redlock = unguarded(bad.testbed.urls()).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
     let first = grant(&request).await;
     for seconds in [-3_600, 3_600, -7_200, 7_200] {

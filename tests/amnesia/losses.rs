@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quorlock::testbed::{Data, Testbed};
-use quorlock::{AcquireError, Redlock, ReleaseOutcome};
+use quorlock::{AcquireError, ReleaseOutcome};
 
+use crate::common::unguarded;
 use crate::{all_up, chosen, flush, grant, lease, masters};
 
 /// Every set of nodes, all of them included: between two leases, nobody has a memory of the first.
 #[tokio::test]
 async fn any_nodes_restarted_without_data() {
     let testbed = masters(3).await;
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
+    let redlock = unguarded(testbed.urls()).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
     for losers in 1..1 << 3 {
         all_up(&redlock, &testbed).await;
@@ -27,8 +28,8 @@ async fn any_nodes_restarted_without_data() {
 #[tokio::test]
 async fn any_nodes_flushed() {
     let testbed = masters(5).await;
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
-    let other = Redlock::connect(testbed.urls()).await.unwrap();
+    let redlock = unguarded(testbed.urls()).await;
+    let other = unguarded(testbed.urls()).await;
     all_up(&redlock, &testbed).await;
     all_up(&other, &testbed).await;
     for losers in 1..1 << 5 {
@@ -43,8 +44,8 @@ async fn any_nodes_flushed() {
 #[tokio::test]
 async fn any_minority_flushed_under_a_lease() {
     let testbed = masters(5).await;
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
-    let other = Redlock::connect(testbed.urls()).await.unwrap();
+    let redlock = unguarded(testbed.urls()).await;
+    let other = unguarded(testbed.urls()).await;
     all_up(&redlock, &testbed).await;
     all_up(&other, &testbed).await;
     for losers in (1u32..1 << 5).filter(|losers| losers.count_ones() <= 2) {
@@ -65,8 +66,8 @@ async fn any_minority_flushed_under_a_lease() {
 #[tokio::test]
 async fn a_majority_flushed_under_a_lease_leaves_two_holders_in_order() {
     let testbed = masters(5).await;
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
-    let other = Redlock::connect(testbed.urls()).await.unwrap();
+    let redlock = unguarded(testbed.urls()).await;
+    let other = unguarded(testbed.urls()).await;
     all_up(&redlock, &testbed).await;
     all_up(&other, &testbed).await;
     for losers in (1u32..1 << 5).filter(|losers| losers.count_ones() >= 3) {
@@ -93,7 +94,7 @@ async fn nodes_restarted_with_old_data() {
         .await
         .unwrap();
     let [a, b, c] = testbed.nodes() else { panic!() };
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
+    let redlock = unguarded(testbed.urls()).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
     all_up(&redlock, &testbed).await;
     grant(&request).await;

@@ -6,7 +6,7 @@ use futures_util::stream::{self, StreamExt};
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{Redlock, ReleaseOutcome};
 
-use crate::common::eventually;
+use crate::common::{eventually, unguarded};
 use crate::{all_up, grant, masters};
 
 /// So many resources, each locked once. `QUORLOCK_RESOURCES` says how many.
@@ -16,7 +16,7 @@ const AT_A_TIME: usize = 64;
 #[tokio::test]
 async fn a_counter_that_has_expired_starts_ahead_of_where_it_was() {
     let testbed = masters(3).await;
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
+    let redlock = unguarded(testbed.urls()).await;
     all_up(&redlock, &testbed).await;
     let request = redlock
         .lock("job")
@@ -45,7 +45,8 @@ async fn many_resources_locked_once_leave_no_key_and_no_memory() {
     let redlock = Redlock::builder()
         .urls(testbed.urls())
         .ttl(Duration::from_secs(1))
-        .counter_retention(Duration::from_secs(10));
+        .counter_retention(Duration::from_secs(10))
+        .restart_guard(false);
     let redlock = redlock.connect().await.unwrap();
     all_up(&redlock, &testbed).await;
     grant(&redlock.lock("first")).await;

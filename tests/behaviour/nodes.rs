@@ -4,7 +4,7 @@ use quorlock::node::{Fault, NodeState, Unfit};
 use quorlock::testbed::Testbed;
 use quorlock::{ConnectError, OptionError, Redlock, ReleaseOutcome, Votes};
 
-use crate::common::{ask, eventually};
+use crate::common::{ask, eventually, unguarded};
 use crate::world::{Case, cases};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -171,7 +171,7 @@ async fn unix_sockets_work() {
 async fn the_database_number_is_used() {
     let testbed = Testbed::start(1).await.unwrap();
     let url = format!("{}/7", testbed.urls()[0]);
-    let redlock = Redlock::connect([&url]).await.unwrap();
+    let redlock = unguarded([&url]).await;
     let lease = redlock.lock("job").acquire().await.unwrap();
     let exists: [&[u8]; 2] = [b"EXISTS", b"quorlock:job"];
     assert_eq!(ask::<i64>(&url, &exists).await.unwrap(), 1);
@@ -187,7 +187,7 @@ async fn the_database_number_is_used() {
 async fn a_key_prefix_is_used() {
     let testbed = Testbed::start(1).await.unwrap();
     let url = &testbed.urls()[0];
-    let builder = || Redlock::builder().url(url);
+    let builder = || Redlock::builder().url(url).restart_guard(false);
     let redlock = builder().key_prefix("app:").connect().await.unwrap();
     let lease = redlock.lock("job").acquire().await.unwrap();
     assert_eq!(ask::<i64>(url, &[b"EXISTS", b"app:job"]).await.unwrap(), 1);

@@ -4,7 +4,7 @@ use quorlock::node::Fault;
 use quorlock::testbed::Testbed;
 use quorlock::{AcquireError, ConnectError, Redlock, ReleaseOutcome};
 
-use crate::common::LOCK_KEYS;
+use crate::common::{LOCK_KEYS, unguarded};
 use crate::world::{Case, cases};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -18,8 +18,19 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-const RIGHTS: [&str; 12] = [
-    "+evalsha", "+eval", "+info", "+time", "+set", "+get", "+mget", "+del", "+incr", "+incrby", "+pexpire",
+const RIGHTS: [&str; 13] = [
+    "+evalsha",
+    "+eval",
+    "+info",
+    "+config|get",
+    "+time",
+    "+set",
+    "+get",
+    "+mget",
+    "+del",
+    "+incr",
+    "+incrby",
+    "+pexpire",
     "+pttl",
 ];
 
@@ -60,7 +71,7 @@ async fn a_user_who_may_not_load_scripts_can_lock() {
 }
 
 async fn assert_refused(url: &str) {
-    let redlock = Redlock::connect([url]).await.unwrap();
+    let redlock = unguarded([url]).await;
     let error = redlock.lock("job").try_acquire().await.unwrap_err();
     let AcquireError::NoQuorum { votes, .. } = &error else {
         panic!("{error:?}")

@@ -139,7 +139,10 @@ impl World {
     }
 
     pub(crate) fn builder(&self) -> RedlockBuilder {
-        Redlock::builder().urls(&self.urls).fencing(!self.plain)
+        Redlock::builder()
+            .urls(&self.urls)
+            .fencing(!self.plain)
+            .restart_guard(false)
     }
 
     /// A client of its own, as in another process. All nodes that answer take part from the start.

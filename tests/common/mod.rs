@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use quorlock::Redlock;
 use redis::FromRedisValue;
 use tokio::time::{Instant, sleep};
 
@@ -37,5 +38,12 @@ pub(crate) fn unique(what: &str) -> String {
     format!("suite/{}/{what}", uuid::Uuid::new_v4().simple())
 }
 
-/// `EVAL` it to learn how many locks a node has. Counters stay when locks go.
-pub(crate) const LOCK_KEYS: &str = "return #redis.call('KEYS', '*') - #redis.call('KEYS', '*#fence')";
+/// `EVAL` it to learn how many locks a node has. Counters stay when locks go, and so does what nodes are given to remember.
+pub(crate) const LOCK_KEYS: &str =
+    "return #redis.call('KEYS', '*') - #redis.call('KEYS', '*#fence') - #redis.call('KEYS', '*#memory')";
+
+/// Locks on servers that were just started and keep no memory: the restart guard would leave them out for half a minute.
+pub(crate) async fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Redlock {
+    let builder = Redlock::builder().urls(urls).restart_guard(false);
+    builder.connect().await.unwrap()
+}

@@ -52,7 +52,8 @@ pub(crate) async fn work(task: Task) -> ExitCode {
     let builder = Redlock::builder()
         .urls(task.nodes.split(','))
         .ttl(TTL)
-        .watchdog(false);
+        .watchdog(false)
+        .restart_guard(false);
     let redlock = builder
         .connect_timeout(Duration::from_secs(30))
         .connect()

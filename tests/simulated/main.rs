@@ -7,5 +7,7 @@ mod cancelling;
 mod certifying;
 mod cleaning;
 mod contention;
+mod healing;
+mod jumps;
 mod nodes;
 mod renewing;

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ pub(crate) fn yes(action: Action) -> Reply {
         Action::Acquire { fencing, .. } => Reply::Granted {
             counter: fencing.map(|fencing| fencing.seed),
         },
+        Action::Heal { fencing, .. } => Reply::Granted {
+            counter: fencing.map(|(_, token)| token),
+        },
         Action::Raise { token } => Reply::Raised { counter: token },
         Action::Extend { .. } => Reply::Extended,
         Action::Release { .. } => Reply::Released,
@@ -50,6 +54,10 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn is_acquire(&self) -> bool {
         matches!(self.action, Action::Acquire { .. })
+    }
+
+    pub(crate) fn is_heal(&self) -> bool {
+        matches!(self.action, Action::Heal { .. })
     }
 
     pub(crate) fn is_extend(&self) -> bool {
@@ -75,6 +83,7 @@ pub(crate) struct Puppet {
     name: Arc<str>,
     script: Mutex<Script>,
     calls: Mutex<Vec<Call>>,
+    advanced: AtomicU64,
 }
 
 impl Puppet {
@@ -83,11 +92,17 @@ impl Puppet {
             name: format!("node{number}").into(),
             script: Mutex::new(Box::new(script)),
             calls: Mutex::default(),
+            advanced: AtomicU64::new(0),
         })
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap().clone()
+    }
+
+    /// Its clock.
+    pub(crate) fn put_forward(&self, by: Duration) {
+        self.advanced.fetch_add(by.as_millis() as u64, SeqCst);
     }
 }
 
@@ -100,6 +115,10 @@ impl fmt::Debug for Puppet {
 impl Node for Puppet {
     fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    fn clock_advanced(&self) -> Duration {
+        ms(self.advanced.load(SeqCst))
     }
 
     fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Answer> {
@@ -158,6 +177,7 @@ struct State {
     deleted: usize,
     expired: usize,
     raised: usize,
+    healed: usize,
 }
 
 impl Server {
@@ -193,6 +213,18 @@ impl Server {
         self.state().counters.insert(key.into(), counter);
     }
 
+    /// How many keys were set again.
+    pub(crate) fn healed(&self) -> usize {
+        self.state().healed
+    }
+
+    /// Forgets everything.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state();
+        state.keys.clear();
+        state.counters.clear();
+    }
+
     /// How many counters were raised for a second round.
     pub(crate) fn raised(&self) -> usize {
         self.state().raised
@@ -216,12 +248,18 @@ impl State {
         let holder = self.keys.get(&request.key).copied();
         let mine = holder.is_some_and(|(owner, _)| owner == request.owner);
         match (request.action, holder) {
-            (Action::Acquire { ttl, fencing }, None) => {
+            (Action::Acquire { ttl, fencing, .. }, None) => {
                 self.keys.insert(request.key.clone(), (request.owner, now + ttl));
                 self.count(request, fencing)
             }
             (Action::Acquire { fencing, .. }, Some(_)) if mine => self.count(request, fencing),
-            (Action::Acquire { .. }, Some((_, until))) => Reply::Held {
+            (Action::Heal { ttl, fencing }, None) => {
+                self.keys.insert(request.key.clone(), (request.owner, now + ttl));
+                self.healed += 1;
+                self.learn(request, fencing)
+            }
+            (Action::Heal { fencing, .. }, Some(_)) if mine => self.learn(request, fencing),
+            (Action::Acquire { .. } | Action::Heal { .. }, Some((_, until))) => Reply::Held {
                 remaining: Some(until - now),
             },
             (_, None) => {
@@ -261,6 +299,18 @@ impl State {
         let counter = fencing.map(|fencing| match self.counters.get(&request.key) {
             Some(counter) => FencingToken::new(counter.get() + 1).unwrap(),
             None => fencing.seed,
+        });
+        if let Some(counter) = counter {
+            self.counters.insert(request.key.clone(), counter);
+        }
+        Reply::Granted { counter }
+    }
+
+    /// E4: raised, not counted.
+    fn learn(&mut self, request: &Request, fencing: Option<(Fencing, FencingToken)>) -> Reply {
+        let counter = fencing.map(|(fencing, token)| match self.counters.get(&request.key) {
+            Some(counter) => token.max(*counter),
+            None => fencing.seed.max(token),
         });
         if let Some(counter) = counter {
             self.counters.insert(request.key.clone(), counter);

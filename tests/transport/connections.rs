@@ -81,7 +81,8 @@ async fn script_calls_keep_the_patience_they_are_given() {
     // The default time-out of commands is that of connecting: a minute. The call's own is half a second.
     let builder = Redlock::builder()
         .urls(testbed.urls())
-        .connect_timeout(Duration::from_secs(60));
+        .connect_timeout(Duration::from_secs(60))
+        .restart_guard(false);
     let redlock = builder.connect().await.unwrap();
     node.stop().unwrap();
     let lock = redlock.lock("x").node_budget(Duration::from_millis(100));

@@ -12,7 +12,7 @@ mod rights;
 
 use std::time::{Duration, Instant};
 
-use common::LOCK_KEYS;
+use common::{LOCK_KEYS, unguarded};
 use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{AcquireError, Redlock};
@@ -20,16 +20,21 @@ use quorlock::{AcquireError, Redlock};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn testbed(nodes: usize, proxies: bool) -> Testbed {
-    Testbed::builder()
+    let testbed = Testbed::builder()
         .nodes(nodes)
         .proxies(proxies)
         .start()
         .await
-        .unwrap()
+        .unwrap();
+    // From here on, only what the library sends counts.
+    for node in testbed.nodes() {
+        node.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
+    }
+    testbed
 }
 
 pub(crate) async fn connect(testbed: &Testbed) -> Redlock {
-    Redlock::connect(testbed.urls()).await.unwrap()
+    unguarded(testbed.urls()).await
 }
 
 /// How often the server has executed a command, from scripts too.

@@ -90,6 +90,13 @@ pub(crate) struct Run {
     /// Take the lock with a plain SET, as other Redlock clients do: without a token. QUORLOCK_FENCING_TOKEN is not set then
     #[arg(long)]
     pub(crate) no_fencing: bool,
+    /// How long nodes that have restarted are left out, unless they are known to keep everything: the longest TTL that anyone
+    /// uses on these nodes
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(crate) guard_window: Duration,
+    /// Use nodes that have just restarted, and may have forgotten locks that are still held
+    #[arg(long, conflicts_with = "guard_window")]
+    pub(crate) no_restart_guard: bool,
     /// The command, after "--"
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,

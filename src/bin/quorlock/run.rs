@@ -94,6 +94,9 @@ async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
     let mut builder = nodes::builder(&arguments.nodes, urls)?
         .ttl(arguments.ttl)
         .fencing(!arguments.no_fencing)
+        .guard_window(arguments.guard_window)
+        // Of a testbed that was started for this run, nobody has held anything.
+        .restart_guard(!arguments.no_restart_guard && !arguments.testbed)
         .key_prefix(&arguments.key_prefix);
     if let Some(max_hold) = arguments.max_hold {
         builder = builder.max_hold(max_hold);

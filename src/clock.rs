@@ -1,0 +1,250 @@
+//! Time as leases have it: it goes on while the machine is suspended (R4).
+//!
+//! On Linux, [`Instant`] stands still meanwhile, and with it every timer, while the nodes let keys expire.
+
+use std::fmt;
+use std::ops::Add;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+/// Who sleeps until a deadline is told this soon after the machine has resumed. Who asks is told at once.
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
+
+/// A moment on a clock that goes on while the machine is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(Instant);
+
+impl Moment {
+    /// How long after `earlier` it is; zero if it is before.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+
+    /// `None` if it is further away than can be told.
+    pub(crate) fn checked_add(self, duration: Duration) -> Option<Moment> {
+        self.0.checked_add(duration).map(Moment)
+    }
+
+    /// `None` if it is further away than can be told.
+    pub(crate) fn checked_sub(self, duration: Duration) -> Option<Moment> {
+        self.0.checked_sub(duration).map(Moment)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, duration: Duration) -> Moment {
+        Moment(self.0 + duration)
+    }
+}
+
+/// How long the machine has been suspended so far, since some fixed point; it never falls.
+pub(crate) type Slept = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// The clock of one manager, shared by all that it has made.
+#[derive(Clone)]
+pub(crate) struct Clock {
+    slept: Slept,
+    /// Counts the occasions on which clocks turned out to have jumped: deadlines are to be looked at anew.
+    jumps: Arc<watch::Sender<u64>>,
+    leases: Arc<watch::Sender<usize>>,
+}
+
+impl Clock {
+    pub(crate) fn new(slept: Slept) -> Self {
+        Clock {
+            slept,
+            jumps: Arc::new(watch::Sender::new(0)),
+            leases: Arc::new(watch::Sender::new(0)),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        // In this order: a suspension in between makes it neither earlier nor later than it is.
+        let now = Instant::now();
+        Moment(now + self.slept())
+    }
+
+    /// How long the machine has been suspended so far.
+    pub(crate) fn slept(&self) -> Duration {
+        (self.slept)()
+    }
+
+    /// When it is, or was, `moment` for timers, if the machine is not suspended before.
+    pub(crate) fn instant(&self, moment: Moment) -> Instant {
+        moment.0.checked_sub(self.slept()).unwrap_or(moment.0)
+    }
+
+    /// A clock has jumped: that of a node, or this one.
+    pub(crate) fn jumped(&self) {
+        self.jumps.send_modify(|jumps| *jumps += 1);
+    }
+
+    /// How often a clock has jumped, and notice of when it does.
+    pub(crate) fn jumps(&self) -> watch::Receiver<u64> {
+        self.jumps.subscribe()
+    }
+
+    /// A lease exists for as long as this does.
+    pub(crate) fn lease(&self) -> Watched {
+        self.leases.send_if_modified(|leases| {
+            *leases += 1;
+            *leases == 1
+        });
+        Watched(self.leases.clone())
+    }
+
+    /// Looks for suspensions while there are leases. Ends when the manager and all its leases are gone.
+    pub(crate) fn look_out(&self) -> impl Future<Output = ()> + Send + use<> {
+        let slept = self.slept.clone();
+        let jumps = Arc::downgrade(&self.jumps);
+        let mut leases = self.leases.subscribe();
+        let mut before = slept();
+        async move {
+            while leases.wait_for(|leases| *leases > 0).await.is_ok() {
+                sleep(LOOKS_EVERY).await;
+                let now = slept();
+                if now > before {
+                    before = now;
+                    let Some(jumps) = jumps.upgrade() else { return };
+                    jumps.send_modify(|jumps| *jumps += 1);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock")
+            .field("slept", &self.slept())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One lease that exists.
+pub(crate) struct Watched(Arc<watch::Sender<usize>>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.send_if_modified(|leases| {
+            *leases -= 1;
+            *leases == 0
+        });
+    }
+}
+
+/// How long this machine has been suspended, as far as it can tell.
+pub(crate) fn machine() -> Slept {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return linux::slept();
+    // Elsewhere `Instant` counts suspension (Windows), or nothing tells (macOS).
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    Arc::new(|| Duration::ZERO)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod linux {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Duration;
+
+    use rustix::time::{ClockId, Timespec, clock_gettime};
+
+    use super::Slept;
+
+    /// The three readings are this close together, unless the thread was interrupted.
+    const CLOSE: i64 = 50_000;
+    const TRIES: usize = 5;
+    const NANOS_PER_MILLI: i64 = 1_000_000;
+
+    /// What the boot-time clock is ahead of the monotonic one, in whole milliseconds: the readings take time, and what is
+    /// less than that is no suspension.
+    pub(super) fn slept() -> Slept {
+        let base = ahead();
+        let most = AtomicU64::new(0);
+        Arc::new(move || {
+            let slept = (ahead() - base + NANOS_PER_MILLI / 2) / NANOS_PER_MILLI;
+            let slept = u64::try_from(slept).unwrap_or(0);
+            Duration::from_millis(most.fetch_max(slept, Relaxed).max(slept))
+        })
+    }
+
+    fn ahead() -> i64 {
+        let mut ahead = 0;
+        for _ in 0..TRIES {
+            let before = nanos(clock_gettime(ClockId::Boottime));
+            let monotonic = nanos(clock_gettime(ClockId::Monotonic));
+            let after = nanos(clock_gettime(ClockId::Boottime));
+            ahead = before - monotonic;
+            if after - before < CLOSE {
+                break;
+            }
+        }
+        ahead
+    }
+
+    fn nanos(time: Timespec) -> i64 {
+        time.tv_sec
+            .saturating_mul(1_000_000_000)
+            .saturating_add(time.tv_nsec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+    fn sleeper() -> (Clock, Arc<AtomicU64>) {
+        let seconds = Arc::new(AtomicU64::new(0));
+        let slept = seconds.clone();
+        let clock = Clock::new(Arc::new(move || Duration::from_secs(slept.load(SeqCst))));
+        (clock, seconds)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_suspension_counts_as_time() {
+        let (clock, seconds) = sleeper();
+        let end = clock.now() + Duration::from_secs(10);
+        assert_eq!(clock.instant(end), Instant::now() + Duration::from_secs(10));
+        seconds.store(7, SeqCst);
+        assert_eq!(end.since(clock.now()), Duration::from_secs(3));
+        assert_eq!(clock.instant(end), Instant::now() + Duration::from_secs(3));
+        seconds.store(70, SeqCst);
+        assert_eq!(end.since(clock.now()), Duration::ZERO);
+        assert!(clock.now() > end);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_suspension_is_noticed_while_there_is_a_lease() {
+        let (clock, seconds) = sleeper();
+        let lookout = tokio::spawn(clock.look_out());
+        let mut jumps = clock.jumps();
+        let lease = clock.lease();
+        seconds.store(7, SeqCst);
+        jumps.changed().await.unwrap();
+        drop(lease);
+        sleep(Duration::from_secs(1)).await;
+        seconds.store(8, SeqCst);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(*clock.jumps().borrow(), 1, "nobody is interested");
+        drop(clock);
+        lookout.await.unwrap();
+    }
+
+    #[test]
+    fn this_machine_tells() {
+        let slept = machine();
+        let first = slept();
+        assert!(
+            first < Duration::from_secs(1),
+            "counted from when it is first asked"
+        );
+        assert!(slept() >= first);
+    }
+}

@@ -1,0 +1,91 @@
+//! A server's clock, seen from here over all its connections (A9, F5).
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment};
+use crate::protocol::node_clock::NodeClock;
+
+/// What is known of one server's clock. Its times are microseconds since 1970, ours since some fixed point.
+#[derive(Debug)]
+pub(super) struct ServerTime {
+    node: Arc<str>,
+    clock: Clock,
+    epoch: Moment,
+    seen: Mutex<Option<NodeClock>>,
+    /// In microseconds.
+    advanced: AtomicU64,
+}
+
+impl ServerTime {
+    pub(super) fn new(node: Arc<str>, clock: Clock) -> Self {
+        ServerTime {
+            node,
+            epoch: clock.now(),
+            clock,
+            seen: Mutex::default(),
+            advanced: AtomicU64::new(0),
+        }
+    }
+
+    /// Our time.
+    pub(super) fn now(&self) -> i64 {
+        i64::try_from(self.clock.now().since(self.epoch).as_micros()).unwrap_or(i64::MAX)
+    }
+
+    /// The server's clock showed `time` some time between `sent`, of our time, and now.
+    pub(super) fn observe(&self, sent: i64, time: i64) {
+        let received = self.now();
+        let step = {
+            let mut seen = self.seen();
+            match seen.as_mut() {
+                Some(seen) => seen.observe(sent, received, time),
+                None => {
+                    *seen = Some(NodeClock::new(sent, received, time));
+                    None
+                }
+            }
+        };
+        let Some(step) = step else { return };
+        let by = Duration::from_micros(step.unsigned_abs());
+        if step > 0 {
+            tracing::warn!(
+                node = &*self.node,
+                ?by,
+                "clock was put forward: keys expire early there"
+            );
+            self.advanced.fetch_add(step.unsigned_abs(), Relaxed);
+            self.clock.jumped();
+        } else {
+            tracing::warn!(
+                node = &*self.node,
+                ?by,
+                "clock was put back: keys expire late there"
+            );
+        }
+    }
+
+    /// How far the server's clock has been put forward so far.
+    pub(super) fn advanced(&self) -> Duration {
+        Duration::from_micros(self.advanced.load(Relaxed))
+    }
+
+    /// What the server's clock shows now: the best guess.
+    pub(super) fn estimate(&self) -> Option<u64> {
+        let time = self.seen().as_ref()?.estimate(self.now());
+        u64::try_from(time).ok()
+    }
+
+    /// A9: the last moment on the server's clock for something that must not act later than `budget` from now.
+    pub(super) fn latest(&self, budget: Duration) -> i64 {
+        let budget = i64::try_from(budget.as_micros()).unwrap_or(i64::MAX);
+        let now = self.now();
+        let latest = self.seen().as_ref().map_or(0, |seen| seen.latest(now));
+        latest.saturating_add(budget)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Option<NodeClock>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

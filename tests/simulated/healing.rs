@@ -1,0 +1,168 @@
+//! E4: nodes that have lost the key are given it again; a lease that is lost is not.
+
+use std::sync::Arc;
+
+use quorlock::node::{Action, Fault, Reply};
+use quorlock::{ExtendError, Lease, Redlock, ReleaseOutcome};
+use tokio::time::sleep;
+
+use crate::nodes::{Plan, Puppet, Server, at_once, ms, puppets, redlock, yes};
+
+const TTL: std::time::Duration = ms(3_000);
+
+fn servers(one_way: u64) -> Vec<Arc<Server>> {
+    (0..5)
+        .map(|number| Server::new(number, move || ms(one_way)))
+        .collect()
+}
+
+async fn acquire(redlock: &Redlock, fencing: bool) -> Lease {
+    let request = redlock.lock("job").ttl(TTL).fencing(fencing);
+    let lease = request.try_acquire().await.unwrap();
+    // The nodes that were not waited for.
+    sleep(ms(100)).await;
+    lease
+}
+
+fn keys(servers: &[Arc<Server>]) -> Vec<usize> {
+    servers.iter().map(|server| server.keys()).collect()
+}
+
+fn heals(puppets: &[Arc<Puppet>]) -> Vec<usize> {
+    let heals = |puppet: &Arc<Puppet>| puppet.calls().iter().filter(|call| call.is_heal()).count();
+    puppets.iter().map(heals).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_forget_one_after_the_other_have_it_again_after_the_next_renewal() {
+    for fencing in [true, false] {
+        let servers = servers(1);
+        let redlock = redlock(&servers, Redlock::builder());
+        let lease = acquire(&redlock, fencing).await;
+        let token = lease.fencing_token();
+        for round in 0..10 {
+            let loser = &servers[round % 5];
+            loser.forget();
+            assert_eq!(keys(&servers).iter().sum::<usize>(), 4);
+            sleep(TTL / 2).await;
+            assert_eq!(keys(&servers), [1; 5]);
+            assert!(token.is_none_or(|token| loser.counter("quorlock:job").unwrap() >= token));
+        }
+        assert!(lease.is_held());
+        assert_eq!(servers.iter().map(|server| server.healed()).sum::<usize>(), 10);
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        redlock.shutdown().await;
+        assert_eq!(keys(&servers), [0; 5]);
+        let next = acquire(&crate::nodes::redlock(&servers, Redlock::builder()), fencing).await;
+        assert_eq!(next.fencing_token() > token, fencing);
+    }
+}
+
+/// Whoever extends by hand has it healed as well.
+#[tokio::test(start_paused = true)]
+async fn a_node_is_healed_after_an_extension_by_hand() {
+    let servers = servers(1);
+    let redlock = redlock(&servers, Redlock::builder().watchdog(false));
+    let lease = acquire(&redlock, true).await;
+    servers[0].forget();
+    servers[1].forget();
+    lease.extend().await.unwrap();
+    sleep(ms(10)).await;
+    assert_eq!(keys(&servers), [1; 5]);
+}
+
+/// Two have it, two do not answer, and one has lost it: whether the lease is still held cannot be known, so nothing may
+/// bring it back.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_set_again_without_a_quorum_that_has_it() {
+    let nodes = puppets(5, |node, action| match (action, node) {
+        (Action::Extend { .. }, 0 | 1) => at_once(Ok(Reply::Extended)),
+        (Action::Extend { .. }, 2) => at_once(Ok(Reply::Missing)),
+        (Action::Extend { .. }, _) => at_once(Err(Fault::OutOfMemory)),
+        (action, _) => at_once(Ok(yes(action))),
+    });
+    let lease = acquire(&redlock(&nodes, Redlock::builder().watchdog(false)), true).await;
+    for _ in 0..3 {
+        let error = lease.extend().await.unwrap_err();
+        assert!(matches!(error, ExtendError::NoQuorum { .. }), "{error}");
+        sleep(ms(400)).await;
+    }
+    assert_eq!(heals(&nodes), [0; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_who_has_lost_it_is_healed_however_late_that_is_heard() {
+    let nodes = puppets(5, |node, action| match (action, node) {
+        (Action::Extend { .. }, 3) => Plan::Answer(ms(200), Ok(Reply::Missing)),
+        (Action::Extend { .. }, 4) => Plan::Answer(ms(200), Ok(Reply::Foreign)),
+        (action, _) => at_once(Ok(yes(action))),
+    });
+    let lease = acquire(&redlock(&nodes, Redlock::builder().watchdog(false)), true).await;
+    lease.extend().await.unwrap();
+    sleep(ms(1_000)).await;
+    assert_eq!(heals(&nodes), [0, 0, 0, 1, 0]);
+}
+
+/// A heal under way is no reason for a key to stay.
+#[tokio::test(start_paused = true)]
+async fn a_key_set_again_while_the_lease_ends_is_deleted() {
+    for dropped in [false, true] {
+        for after in 0..120 {
+            let servers = servers(20);
+            let redlock = redlock(&servers, Redlock::builder().watchdog(false));
+            let lease = acquire(&redlock, true).await;
+            servers[2].forget();
+            let extending = lease.handle();
+            tokio::spawn(async move { extending.extend().await });
+            sleep(ms(after)).await;
+            if dropped {
+                drop(lease);
+            } else {
+                let _ = lease.release().await;
+            }
+            redlock.shutdown().await;
+            sleep(ms(100)).await;
+            assert_eq!(keys(&servers), [0; 5], "ended after {after} ms");
+        }
+    }
+}
+
+/// The node was out of reach when the lock was taken, and the answer to the heal is lost: it may have been executed.
+#[tokio::test(start_paused = true)]
+async fn a_heal_that_may_have_been_executed_is_cleaned_up() {
+    let nodes = puppets(3, |node, action| match (action, node) {
+        (Action::Acquire { .. }, 2) => at_once(Err(Fault::Disconnected {
+            reason: "away".into(),
+        })),
+        (Action::Extend { .. }, 2) => at_once(Ok(Reply::Missing)),
+        (Action::Heal { .. }, 2) => Plan::Never,
+        (Action::Release { .. }, 2) => at_once(Ok(Reply::Missing)),
+        (action, _) => at_once(Ok(yes(action))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder().watchdog(false));
+    let lease = acquire(&redlock, true).await;
+    lease.extend().await.unwrap();
+    sleep(ms(1)).await;
+    assert_eq!(heals(&nodes), [0, 0, 1]);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    redlock.shutdown().await;
+    // "Missing" is the last word only when the heal can no longer arrive.
+    let releases = nodes[2].calls().iter().filter(|call| call.is_release()).count();
+    assert!(releases >= 2, "asked {releases} times");
+}
+
+/// Another client's key is in the way, and stays.
+#[tokio::test(start_paused = true)]
+async fn a_key_of_somebody_else_is_not_overwritten() {
+    let servers = servers(1);
+    let redlock = redlock(&servers, Redlock::builder().watchdog(false));
+    let lease = acquire(&redlock, true).await;
+    servers[0].forget();
+    let other = servers[0].clone();
+    let theirs = crate::nodes::redlock(&[other], Redlock::builder().watchdog(false));
+    let foreign = theirs.lock("job").ttl(TTL).try_acquire().await.unwrap();
+    lease.extend().await.unwrap();
+    sleep(ms(10)).await;
+    assert_eq!(servers[0].healed(), 0);
+    assert!(foreign.extend().await.is_ok());
+}

@@ -1,0 +1,212 @@
+//! Clocks that jump: the machine is suspended (R4), nodes' clocks are put forward.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use quorlock::node::{Action, Fault, Reply};
+use quorlock::{AcquireError, Lease, LossReason, Redlock, RedlockBuilder, RunError};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::nodes::{Plan, Puppet, at_once, ms, puppets, redlock, yes};
+
+const TTL: Duration = ms(3_000);
+/// The TTL less 1 % and 2 ms.
+const VALID: Duration = ms(2_968);
+
+/// Suspends the machine, as far as the library can tell.
+#[derive(Clone, Default)]
+struct Machine(Arc<AtomicU64>);
+
+impl Machine {
+    fn builder(&self) -> RedlockBuilder {
+        let slept = self.0.clone();
+        Redlock::builder().suspended_time(move || ms(slept.load(SeqCst)))
+    }
+
+    fn suspend(&self, time: Duration) {
+        self.0.fetch_add(time.as_millis() as u64, SeqCst);
+    }
+}
+
+async fn acquire(redlock: &Redlock, watchdog: bool) -> Lease {
+    let request = redlock.lock("job").ttl(TTL).watchdog(watchdog);
+    request.try_acquire().await.unwrap()
+}
+
+fn obedient(nodes: usize) -> Vec<Arc<Puppet>> {
+    puppets(nodes, |_, action| at_once(Ok(yes(action))))
+}
+
+fn extensions(node: &Puppet) -> usize {
+    node.calls().iter().filter(|call| call.is_extend()).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_the_machine_slept_through_is_lost() {
+    for watchdog in [true, false] {
+        let machine = Machine::default();
+        let nodes = obedient(3);
+        let lease = acquire(&redlock(&nodes, machine.builder()), watchdog).await;
+        sleep(ms(500)).await;
+        let before = lease.remaining();
+        assert!(lease.is_held());
+        machine.suspend(before);
+        // At once, whether or not anything has run since.
+        assert!(!lease.is_held());
+        assert_eq!(lease.remaining(), ms(0));
+        assert!(lease.deadline() <= Instant::now().into_std());
+        let lost = timeout(ms(150), lease.lost()).await.expect("announced soon");
+        assert!(
+            matches!(lost.reason, LossReason::Suspended { slept } if slept == before),
+            "{lost}"
+        );
+        assert_eq!(extensions(&nodes[0]), 0, "it is not brought back");
+        lease.extend().await.unwrap_err();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_outlives_a_suspension_is_renewed_at_once() {
+    let machine = Machine::default();
+    let nodes = obedient(3);
+    let lease = acquire(&redlock(&nodes, machine.builder()), true).await;
+    sleep(ms(500)).await;
+    let deadline = lease.deadline();
+    machine.suspend(ms(2_000));
+    assert_eq!(lease.deadline(), deadline - ms(2_000));
+    assert!(lease.is_held());
+    sleep(ms(150)).await;
+    assert_eq!(extensions(&nodes[0]), 1);
+    assert!(lease.remaining() > ms(2_500));
+    // Renewed from then on as ever.
+    sleep(ms(10_000)).await;
+    assert!(lease.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspension_before_the_answers_come_is_counted() {
+    let machine = Machine::default();
+    let asleep = machine.clone();
+    let nodes = puppets(3, move |_, action| {
+        if matches!(action, Action::Acquire { .. }) {
+            asleep.suspend(TTL);
+        }
+        Plan::Answer(ms(1), Ok(yes(action)))
+    });
+    let error = redlock(&nodes, machine.builder())
+        .lock("job")
+        .ttl(TTL)
+        .try_acquire();
+    let error = error.await.unwrap_err();
+    assert!(matches!(error, AcquireError::TooLate { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn scoped_work_does_not_go_on_after_a_suspension() {
+    let machine = Machine::default();
+    let redlock = redlock(&obedient(3), machine.builder());
+    let asleep = machine.clone();
+    let run = redlock.lock("job").ttl(TTL).run(|_| async move {
+        asleep.suspend(TTL);
+        sleep(Duration::MAX).await;
+    });
+    let error = timeout(ms(200), run).await.unwrap().unwrap_err();
+    assert!(
+        matches!(&error, RunError::Lost(lost) if matches!(lost.reason, LossReason::Suspended { .. })),
+        "{error}"
+    );
+}
+
+/// Has the library look at the nodes.
+async fn touch(redlock: &Redlock) {
+    let other = redlock.lock("other").ttl(TTL).watchdog(false).try_acquire();
+    let _ = other.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minority_of_clocks_put_forward_changes_nothing() {
+    let nodes = obedient(5);
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = acquire(&redlock, false).await;
+    let deadline = lease.deadline();
+    nodes[0].put_forward(ms(3_600_000));
+    nodes[4].put_forward(ms(3_600_000));
+    touch(&redlock).await;
+    assert!(lease.is_held());
+    assert_eq!(lease.deadline(), deadline);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_of_clocks_put_forward_shortens_the_lease() {
+    let nodes = obedient(5);
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = acquire(&redlock, false).await;
+    let deadline = lease.deadline();
+    for (node, by) in [(0, 1_000), (1, 1_500), (2, 2_000)] {
+        nodes[node].put_forward(ms(by));
+    }
+    touch(&redlock).await;
+    assert_eq!(
+        lease.deadline(),
+        deadline - ms(1_000),
+        "the other two and the first of these"
+    );
+    sleep(VALID - ms(1_000)).await;
+    let lost = timeout(ms(1), lease.lost()).await.unwrap();
+    let LossReason::ClockPutForward { nodes } = &lost.reason else {
+        panic!("{lost}")
+    };
+    assert_eq!(nodes.len(), 3, "{lost}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_put_forward_beyond_the_deadline_end_the_lease_at_once() {
+    let nodes = puppets(3, |_, action| match action {
+        Action::Extend { .. } => at_once(Err(Fault::OutOfMemory)),
+        action => at_once(Ok(yes(action))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = acquire(&redlock, true).await;
+    nodes[1].put_forward(TTL);
+    nodes[2].put_forward(TTL);
+    assert!(lease.is_held(), "nobody knows yet");
+    touch(&redlock).await;
+    assert!(!lease.is_held());
+    let lost = timeout(ms(1), lease.lost()).await.unwrap();
+    assert!(
+        matches!(lost.reason, LossReason::ClockPutForward { .. }),
+        "{lost}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_makes_good_what_the_clocks_took() {
+    let nodes = obedient(3);
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = acquire(&redlock, true).await;
+    sleep(ms(300)).await;
+    nodes.iter().for_each(|node| node.put_forward(ms(1_000)));
+    touch(&redlock).await;
+    sleep(ms(1)).await;
+    assert_eq!(extensions(&nodes[0]), 1, "at once");
+    assert_eq!(lease.remaining(), VALID - ms(1));
+    // What was taken is taken once.
+    sleep(ms(20_000)).await;
+    assert!(lease.is_held());
+}
+
+/// A node that says that it has extended the key has it, whatever its clock did before.
+#[tokio::test(start_paused = true)]
+async fn an_extension_counts_in_spite_of_a_clock_that_was_put_forward_before() {
+    let nodes = obedient(3);
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = acquire(&redlock, false).await;
+    sleep(ms(100)).await;
+    nodes.iter().for_each(|node| node.put_forward(ms(1_000)));
+    let left = lease.extend().await.unwrap();
+    // The jump is known by the answers only, so that what was asked for before may be too early.
+    assert!(left >= VALID - ms(1_000), "{left:?}");
+    assert_eq!(lease.extend().await.unwrap(), VALID);
+    let _ = Reply::Extended;
+}
