@@ -10,3 +10,5 @@ pub mod guarantees {}
 pub mod operating {}
 #[doc = include_str!("../docs/stores.md")]
 pub mod stores {}
+#[doc = include_str!("../docs/tool.md")]
+pub mod tool {}
