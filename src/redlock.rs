@@ -201,6 +201,9 @@ impl LockRequest {
 
     /// Acquires the lock, trying for as long as set by [`within`](Self::within) or [`forever`](Self::forever).
     ///
+    /// Those who wait for the same resource with the same manager (or a clone of it) get it in the order in which they came, and
+    /// only the first of them asks the nodes. `attempts` in errors counts an acquire's own.
+    ///
     /// # Errors
     /// [`AcquireError::Held`] if somebody else has it, [`AcquireError::NoQuorum`] if too few nodes answer: each with what
     /// every node said.
