@@ -16,6 +16,7 @@ mod lease;
 pub mod node;
 mod options;
 mod protocol;
+mod queue;
 mod redis;
 mod redlock;
 mod renewal;
