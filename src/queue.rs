@@ -14,7 +14,9 @@ use crate::timer::sleep_until;
 
 /// The queues of one manager. `T` is what whoever is in front was told last.
 #[derive(Clone)]
-pub(crate) struct Queues<T>(Arc<Mutex<HashMap<Arc<str>, Arc<Queue<T>>>>>);
+pub(crate) struct Queues<T>(Arc<Mutex<ByKey<T>>>);
+
+type ByKey<T> = HashMap<Arc<str>, Arc<Queue<T>>>;
 
 struct Queue<T> {
     /// Held by who is in front. Fair: it goes to who has waited longest.
