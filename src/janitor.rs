@@ -153,6 +153,8 @@ impl Sweeper {
                     None => open = false,
                 },
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+                // Nobody can leave anything any more, and what was waiting has just been let go, for it has expired.
+                else => {}
             }
         }
     }
