@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use quorlock::node::{Fault, NodeState};
-use quorlock::testbed::Testbed;
+use quorlock::testbed::{Data, Testbed};
 use quorlock::{AcquireError, Redlock};
 
 use crate::common::{eventually, unguarded};
 use crate::targets::liar::Liar;
 use crate::targets::lies::{Then, Told};
+use crate::targets::resp::Value;
 
 const BUDGET: Duration = Duration::from_secs(2);
 
@@ -19,7 +20,7 @@ const BUDGET: Duration = Duration::from_secs(2);
 async fn liar(testbed: &Testbed, said: &[u8], then: Then) -> (Liar, Arc<AtomicBool>) {
     let lying = Arc::new(AtomicBool::new(false));
     let (lies, said) = (lying.clone(), said.to_vec());
-    let tongue = move |truth: &crate::targets::resp::Value| match lies.load(SeqCst) {
+    let tongue = move |truth: &Value| match lies.load(SeqCst) {
         true => Told {
             bytes: said.clone(),
             then,
@@ -180,4 +181,57 @@ async fn a_node_that_lies_in_its_greeting_is_down_for_that_reason() {
     let lease = redlock.lock("r").acquire().await.unwrap();
     assert_eq!(lease.votes().faults(), 1, "{}", lease.votes());
     drop((lease, before));
+}
+
+/// F5: a counter that one node has from a clock that is a century ahead is not to be passed on, although a node is away and the
+/// two clocks that are known disagree.
+#[tokio::test]
+async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others() {
+    const CENTURY: i64 = 100 * 366 * 24 * 3_600;
+    let ahead = |seconds: &Value| match seconds {
+        Value::Bulk(text) => {
+            let seconds: i64 = String::from_utf8_lossy(text).parse().unwrap();
+            seconds + CENTURY
+        }
+        other => panic!("{other:?} for a time"),
+    };
+    let tongue = move |truth: &Value| {
+        let mut told = truth.clone();
+        match &mut told {
+            // TIME, and what ends a script's answer.
+            Value::Array(items) if matches!(items.last(), Some(Value::Bulk(micros)) if micros.len() <= 6) => {
+                let at = items.len() - 2;
+                let seconds = ahead(&items[at]);
+                items[at] = Value::Bulk(seconds.to_string().into());
+                // A counter started from that clock.
+                if let Some(Value::Int(counter)) = items.first_mut() {
+                    *counter = seconds * 1_000_000;
+                }
+            }
+            _ => {}
+        }
+        Told {
+            bytes: told.write(),
+            then: Then::GoOn,
+        }
+    };
+    let testbed = Testbed::builder()
+        .nodes(3)
+        .arg("appendonly", "no")
+        .start()
+        .await
+        .unwrap();
+    let liar = Liar::start(testbed.nodes()[0].direct_addr(), Box::new(tongue)).await;
+    let mut urls = testbed.urls();
+    urls[0] = liar.url();
+    testbed.nodes()[2].kill().await.unwrap();
+    let redlock = unguarded(urls).await;
+    // Nothing that the two agree on.
+    redlock.lock("r").try_acquire().await.unwrap_err();
+    redlock.shutdown().await;
+
+    testbed.nodes()[2].restart(Data::Wipe).await.unwrap();
+    testbed.nodes()[0].kill().await.unwrap();
+    let honest = unguarded(testbed.urls()).await;
+    let _ = honest.lock("r").acquire().await.unwrap().release().await;
 }
