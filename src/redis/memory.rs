@@ -51,7 +51,7 @@ impl Memory {
     ) -> Memory {
         let started = now.checked_sub(facts.uptime().saturating_sub(SECOND));
         let (since, shortcoming) = match persistence(client, facts).await {
-            Ok(()) => match mark(client, prefix, node_time - facts.uptime_micros()).await {
+            Ok(()) => match mark(client, prefix, start_of(node_time, facts)).await {
                 Ok(mark) => (ago(now, node_time, mark), None),
                 Err(why) => (started, Some(why)),
             },
@@ -140,6 +140,12 @@ async fn mark(client: &Client, prefix: &str, started: i64) -> Result<i64, String
     Err("what it is given to remember does not stay".to_owned())
 }
 
+/// When a server whose clock shows `node_time` was started, by that clock: not before it was.
+fn start_of(node_time: i64, facts: &Facts) -> i64 {
+    const SECOND: i64 = 1_000_000;
+    node_time.saturating_sub(facts.uptime_micros().saturating_sub(SECOND).max(0))
+}
+
 /// When the node's clock showed `then`, seen from `now`. A moment that is still to come is now.
 fn ago(now: Instant, node_time: i64, then: i64) -> Option<Instant> {
     let micros = u64::try_from(node_time.saturating_sub(then)).unwrap_or(0);
@@ -170,6 +176,32 @@ mod tests {
             shortcoming: None,
         };
         assert_eq!(complete.gap(secs(3_600), start), None);
+    }
+
+    fn up_for(seconds: &str) -> Facts {
+        let info = format!("role:master\r\nredis_version:7.0.15\r\nrun_id:a\r\nuptime_in_seconds:{seconds}\r\n");
+        Facts::read(&info).unwrap()
+    }
+
+    /// What began a second too early is trusted a second too early.
+    #[test]
+    fn a_start_that_is_told_in_whole_seconds_is_taken_for_the_latest_that_it_can_be() {
+        for started in [5_000_000, 5_500_000, 5_999_999] {
+            for now in (started..started + 3_000_000).step_by(333_333) {
+                let uptime = now / 1_000_000 - started / 1_000_000;
+                let told = start_of(now, &up_for(&uptime.to_string()));
+                let possible = started..started + 2_000_000;
+                assert!(possible.contains(&told), "{started}, at {now}: {told}");
+            }
+        }
+    }
+
+    #[test]
+    fn absurd_times_do_no_harm() {
+        let ages = up_for(&i64::MAX.to_string());
+        for node_time in [i64::MIN, 0, i64::MAX] {
+            assert!(start_of(node_time, &ages) <= node_time);
+        }
     }
 
     #[test]

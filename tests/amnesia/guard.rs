@@ -1,6 +1,6 @@
 //! R2: nodes that have restarted, and may have forgotten locks.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{Fault, NodeState, Unfit};
 use quorlock::testbed::{Data, Testbed};
@@ -218,4 +218,29 @@ async fn what_nodes_remember_is_one_key_that_no_lock_can_have() {
         let error = redlock.lock(name).try_acquire().await.unwrap_err();
         assert!(matches!(error, AcquireError::Options(_)), "{error}");
     }
+}
+
+/// The uptime is told in whole seconds, and may be up to a second too long.
+#[tokio::test]
+async fn memory_does_not_begin_before_the_server_does() {
+    let testbed = durable(1).await;
+    let node = &testbed.nodes()[0];
+    // Late in a second of the server's clock, so that its uptime is one second soon after.
+    eventually("it is late in a second", async || {
+        let time = node.command(&["TIME"]).await.unwrap();
+        let micros = time.as_array().unwrap()[1].as_str().unwrap().parse::<u32>();
+        micros.unwrap() > 700_000
+    })
+    .await;
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    restart(&testbed, 0, Data::Wipe).await;
+    eventually("it is up for a second, as it says", async || {
+        let info = node.command(&["INFO", "server"]).await.unwrap();
+        info.as_str().unwrap().contains("uptime_in_seconds:1\r")
+    })
+    .await;
+    let _redlock = on(&testbed).connect().await.unwrap();
+    let mark = node.command(&["GET", "quorlock:#memory"]).await.unwrap();
+    let since: u128 = mark.as_str().unwrap().parse().unwrap();
+    assert!(since >= before.as_micros(), "{since} is before {before:?}");
 }
