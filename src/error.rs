@@ -54,6 +54,18 @@ impl Votes {
         self.yes() + self.no() >= self.quorum()
     }
 
+    /// Whether no quorum of nodes is there, as far as they were heard. Those that are left out because they have restarted are
+    /// there, and will vote (R2).
+    pub(crate) fn out_of_reach(&self) -> bool {
+        let gone = |vote: &&NodeVote| {
+            let answer = vote.answer.as_ref();
+            answer.is_some_and(
+                |answer| matches!(answer, Err(fault) if !matches!(fault, Fault::Restarted { .. })),
+            )
+        };
+        self.0.len() - self.0.iter().filter(gone).count() < self.quorum()
+    }
+
     /// The nodes' votes, in the order in which the nodes were configured.
     pub fn iter(&self) -> impl Iterator<Item = &NodeVote> {
         self.0.iter()

@@ -156,7 +156,8 @@ impl LockRequest {
     }
 
     /// Keeps trying for as long as it takes, provided that a quorum of nodes answers: an outage of more than a TTL (and
-    /// more than 10 s) ends it with [`AcquireError::NoQuorum`].
+    /// more than 10 s) ends it with [`AcquireError::NoQuorum`]. Nodes that are left out for having restarted
+    /// ([`restart_guard`](RedlockBuilder::restart_guard)) are no outage.
     pub fn forever(mut self) -> Self {
         self.options.wait = Wait::Forever;
         self
@@ -221,7 +222,7 @@ impl LockRequest {
                     Err(defeat) => defeat,
                 }
             };
-            let quorum = !matches!(defeat, Defeat::NoQuorum(_));
+            let quorum = !matches!(&defeat, Defeat::NoQuorum(votes) if votes.out_of_reach());
             match waiting.next_attempt(quorum, fastrand::u32(..)) {
                 Some(moment) => sleep_until(&inner.janitor.home().runtime, moment).await,
                 None => return Err(defeat.into_error(self.resource.clone(), &waiting)),
