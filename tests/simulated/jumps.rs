@@ -1,7 +1,7 @@
 //! Clocks that jump: the machine is suspended (R4), nodes' clocks are put forward.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use quorlock::node::{Action, Fault, Reply};
@@ -209,4 +209,48 @@ async fn an_extension_counts_in_spite_of_a_clock_that_was_put_forward_before() {
     assert!(left >= VALID - ms(1_000), "{left:?}");
     assert_eq!(lease.extend().await.unwrap(), VALID);
     let _ = Reply::Extended;
+}
+
+/// Nodes whose clocks are put forward by `by` before they grant, as their answers to that tell.
+fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
+    (0..3)
+        .map(|number| {
+            Arc::new_cyclic(|this: &Weak<Puppet>| {
+                let (this, mut by) = (this.clone(), by);
+                Puppet::with_script(number, move |action| {
+                    if let (Action::Acquire { .. }, Some(this)) = (action, this.upgrade()) {
+                        this.put_forward(std::mem::take(&mut by));
+                    }
+                    at_once(Ok(yes(action)))
+                })
+            })
+        })
+        .collect()
+}
+
+/// Whether that was before or after the grant cannot be told, so it counts as after.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_short_from_the_beginning_is_renewed_before_it_ends() {
+    let redlock = redlock(&ahead_before_they_grant(ms(2_500)), Redlock::builder());
+    let lease = acquire(&redlock, true).await;
+    sleep(ms(20_000)).await;
+    assert!(lease.is_held());
+}
+
+/// As by a clock that goes too fast: each time it is looked at, it is a little further ahead.
+#[tokio::test(start_paused = true)]
+async fn small_steps_cost_no_renewal_each() {
+    let nodes = obedient(3);
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = acquire(&redlock, true).await;
+    for _ in 0..50 {
+        nodes.iter().for_each(|node| node.put_forward(ms(5)));
+        touch(&redlock).await;
+        sleep(ms(10)).await;
+    }
+    assert_eq!(extensions(&nodes[0]), 0, "after a sixth of the TTL");
+    // They are taken off, and made good in time.
+    sleep(ms(251)).await;
+    assert_eq!(extensions(&nodes[0]), 1, "a quarter of a second before its time");
+    assert!(lease.remaining() > ms(2_900), "{lease:?}");
 }
