@@ -282,8 +282,16 @@ impl LockRequest {
         outcome
     }
 
-    /// One attempt (A1-A6).
+    /// One attempt, and a second one where only nodes' clocks stood in the way: what they did before the first is known now.
     async fn attempt(&self, key: &Arc<str>, terms: Terms) -> Result<Lease, Defeat> {
+        match self.attempt_once(key, terms).await {
+            Err(Defeat::ClocksMoved(_)) => self.attempt_once(key, terms).await,
+            outcome => outcome,
+        }
+    }
+
+    /// One attempt (A1-A6).
+    async fn attempt_once(&self, key: &Arc<str>, terms: Terms) -> Result<Lease, Defeat> {
         let inner = &self.redlock.inner;
         let mut claim = Claim::acquire(&inner.nodes, &inner.janitor, key.clone(), &terms);
         let round = claim.attempt();
@@ -317,7 +325,7 @@ impl LockRequest {
         let expiries = claim.expiries(&votes, &terms);
         let kept = expiries.quorum_until(|node| inner.nodes[node].clock_advanced());
         if clock.now() >= t0 + kept {
-            return Err(Defeat::TooLate(votes));
+            return Err(Defeat::ClocksMoved(votes));
         }
         claim.won();
         let hold = Hold::new(self.resource.clone(), terms, votes, token, expiries, claim);
@@ -330,6 +338,8 @@ enum Defeat {
     Held(Votes),
     NoQuorum(Votes),
     TooLate(Votes),
+    /// The same, by the clocks of the nodes, which were put forward meanwhile or since they were last heard of.
+    ClocksMoved(Votes),
 }
 
 impl Defeat {
@@ -348,7 +358,7 @@ impl Defeat {
                 waited,
                 votes,
             },
-            Defeat::TooLate(votes) => AcquireError::TooLate {
+            Defeat::TooLate(votes) | Defeat::ClocksMoved(votes) => AcquireError::TooLate {
                 resource,
                 attempts,
                 waited,

@@ -237,6 +237,14 @@ async fn a_lease_that_is_short_from_the_beginning_is_renewed_before_it_ends() {
     assert!(lease.is_held());
 }
 
+/// Nothing was asked of them for a day, and their clocks have been set since.
+#[tokio::test(start_paused = true)]
+async fn clocks_that_were_put_forward_long_ago_cost_no_lock() {
+    let redlock = redlock(&ahead_before_they_grant(ms(60_000)), Redlock::builder());
+    let lease = acquire(&redlock, false).await;
+    assert!(lease.remaining() > ms(2_900), "{lease:?}");
+}
+
 /// As by a clock that goes too fast: each time it is looked at, it is a little further ahead.
 #[tokio::test(start_paused = true)]
 async fn small_steps_cost_no_renewal_each() {
