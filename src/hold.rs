@@ -191,7 +191,8 @@ impl Hold {
         self.expire_if_due();
         let slept = self.home.clock.slept();
         let renewed = self.state.send_if_modified(|state| {
-            let held = matches!(state.phase, Phase::Held);
+            // Nor one that somebody may have seen to be over since.
+            let held = matches!(state.phase, Phase::Held) && self.home.clock.now() < state.deadline;
             if held {
                 for (node, answer) in round.answers().enumerate() {
                     if answer == Some(&Ok(Reply::Extended)) {
@@ -204,7 +205,11 @@ impl Hold {
             }
             held
         });
-        if renewed { Ok(()) } else { Err(self.how_it_ended()) }
+        if renewed {
+            return Ok(());
+        }
+        self.expire_if_due();
+        Err(self.how_it_ended())
     }
 
     /// An extension was not confirmed. That changes nothing (E1).

@@ -1,11 +1,11 @@
 //! Clocks that jump: the machine is suspended (R4), nodes' clocks are put forward.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use quorlock::node::{Action, Fault, Reply};
-use quorlock::{AcquireError, Lease, LossReason, Redlock, RedlockBuilder, RunError};
+use quorlock::{AcquireError, Lease, LeaseHandle, LossReason, Redlock, RedlockBuilder, RunError};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::nodes::{Plan, Puppet, at_once, ms, puppets, redlock, yes};
@@ -261,4 +261,34 @@ async fn small_steps_cost_no_renewal_each() {
     sleep(ms(251)).await;
     assert_eq!(extensions(&nodes[0]), 1, "a quarter of a second before its time");
     assert!(lease.remaining() > ms(2_900), "{lease:?}");
+}
+
+/// The machine is suspended beyond the deadline at the very moment at which a renewal is taken in.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_seen_to_be_over_is_not_held_again() {
+    let slept = Arc::new(AtomicU64::new(0));
+    // How often time is looked at from when the extension is sent.
+    let looks = Arc::new(AtomicU64::new(u64::MAX / 2));
+    let seen = Arc::new(AtomicBool::new(true));
+    let watched = Arc::new(OnceLock::<LeaseHandle>::new());
+    let (time, look, held, lease) = (slept.clone(), looks.clone(), seen.clone(), watched.clone());
+    let machine = Redlock::builder().suspended_time(move || {
+        if look.fetch_add(1, SeqCst) == 1 {
+            time.fetch_add(2_000, SeqCst);
+            held.store(lease.get().unwrap().is_held(), SeqCst);
+        }
+        ms(time.load(SeqCst))
+    });
+    let nodes = puppets(3, move |node, action| {
+        if node == 2 && matches!(action, Action::Extend { .. }) {
+            looks.store(0, SeqCst);
+        }
+        at_once(Ok(yes(action)))
+    });
+    let lease = acquire(&redlock(&nodes, machine), false).await;
+    watched.set(lease.handle()).ok().unwrap();
+    sleep(ms(1_500)).await;
+    let outcome = lease.extend().await;
+    assert!(!seen.load(SeqCst), "it was over for a moment");
+    assert!(outcome.is_err() && !lease.is_held(), "{outcome:?}, {lease:?}");
 }
