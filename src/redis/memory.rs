@@ -52,7 +52,8 @@ impl Memory {
         let started = now.checked_sub(facts.uptime().saturating_sub(SECOND));
         let (since, shortcoming) = match persistence(client, facts).await {
             Ok(()) => match mark(client, prefix, start_of(node_time, facts)).await {
-                Ok(mark) => (ago(now, node_time, mark), None),
+                // Since it was started, it has forgotten nothing, whatever the mark says.
+                Ok(mark) => (earlier(ago(now, node_time, mark), started), None),
                 Err(why) => (started, Some(why)),
             },
             Err(why) => (started, Some(why)),
@@ -144,6 +145,11 @@ async fn mark(client: &Client, prefix: &str, started: i64) -> Result<i64, String
 fn start_of(node_time: i64, facts: &Facts) -> i64 {
     const SECOND: i64 = 1_000_000;
     node_time.saturating_sub(facts.uptime_micros().saturating_sub(SECOND).max(0))
+}
+
+/// `None` is longer ago than can be told.
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.zip(b).map(|(a, b)| a.min(b))
 }
 
 /// When the node's clock showed `then`, seen from `now`. A moment that is still to come is now.

@@ -244,3 +244,22 @@ async fn memory_does_not_begin_before_the_server_does() {
     let since: u128 = mark.as_str().unwrap().parse().unwrap();
     assert!(since >= before.as_micros(), "{since} is before {before:?}");
 }
+
+/// The clock was put back, or somebody has written nonsense: whatever it says, a server remembers since it was started.
+#[tokio::test]
+async fn what_is_to_be_remembered_from_the_future_leaves_no_node_out_for_ever() {
+    let testbed = durable(1).await;
+    let node = &testbed.nodes()[0];
+    node.command(&["SET", "quorlock:#memory", "9000000000000000"])
+        .await
+        .unwrap();
+    eventually("it is up for longer than the guard's window", async || {
+        let info = node.command(&["INFO", "server"]).await.unwrap();
+        info.as_str().unwrap().contains("uptime_in_seconds:3\r")
+    })
+    .await;
+    let short = Duration::from_secs(1);
+    let builder = on(&testbed).ttl(short).guard_window(short);
+    let redlock = builder.connect().await.unwrap();
+    let _lease = redlock.lock("job").try_acquire().await.unwrap();
+}
