@@ -56,7 +56,12 @@ impl Memory {
                 Ok(mark) => (earlier(ago(now, node_time, mark), started), None),
                 Err(why) => (started, Some(why)),
             },
-            Err(why) => (started, Some(why)),
+            Err(Doubt { why, sure }) => {
+                if sure {
+                    unmark(client, prefix).await;
+                }
+                (started, Some(why))
+            }
         };
         let other = before.was_replica
             || before.last.as_ref().is_some_and(|(run_id, heard)| {
@@ -88,11 +93,19 @@ impl Memory {
     }
 }
 
-/// Whether the server keeps everything that it acknowledges; if not, what is to be done about it.
-async fn persistence(client: &Client, facts: &Facts) -> Result<(), String> {
+/// Why a server is not taken to keep everything that it acknowledges, and what is to be done about it.
+struct Doubt {
+    why: String,
+    /// It is known not to. Otherwise it may, but nothing tells.
+    sure: bool,
+}
+
+/// Whether the server keeps everything that it acknowledges.
+async fn persistence(client: &Client, facts: &Facts) -> Result<(), Doubt> {
     const ADVICE: &str = "use appendonly yes and appendfsync always";
+    let known = |why| Err(Doubt { why, sure: true });
     if facts.forgets {
-        return Err(format!(
+        return known(format!(
             "appendonly is off: locks are forgotten in a restart; {ADVICE}"
         ));
     }
@@ -101,18 +114,32 @@ async fn persistence(client: &Client, facts: &Facts) -> Result<(), String> {
         Value::from_static_str("appendfsync"),
     ];
     let answer: Result<Value, _> = client.custom(command("CONFIG"), args).await;
-    // Two entries of a list, or one of a map.
-    match answer.ok().and_then(|answer| answer.convert::<Vec<String>>().ok()) {
-        Some(pair) if pair.get(1).is_some_and(|policy| policy == "always") => Ok(()),
-        Some(pair) if pair.len() == 2 => Err(format!(
-            "appendfsync is {}: the latest locks may be forgotten in a crash; {ADVICE}",
-            pair[1]
+    // Names and values in turns, from a list or a map.
+    let settings = answer.and_then(|answer| answer.convert::<Vec<String>>());
+    let settings = settings.unwrap_or_default();
+    let setting = |name| {
+        settings
+            .chunks_exact(2)
+            .find(|pair| pair[0] == name)
+            .map(|pair| &*pair[1])
+    };
+    match setting("appendfsync") {
+        Some("always") => Ok(()),
+        Some(policy) => known(format!(
+            "appendfsync is {policy}: the latest locks may be forgotten in a crash; {ADVICE}"
         )),
-        _ => Err(
-            "whether appendfsync is always cannot be told (the user needs +config|get), so it is taken not to be"
+        None => Err(Doubt {
+            why: "whether appendfsync is always cannot be told (the user needs +config|get), so it is taken not to be"
                 .to_owned(),
-        ),
+            sure: false,
+        }),
     }
+}
+
+/// Takes the mark from a server that may be forgetting. After a restart with better settings, it would be believed.
+async fn unmark(client: &Client, prefix: &str) {
+    let key = Value::from(format!("{prefix}{MEMORY_MARK}"));
+    let _: Result<Value, _> = client.custom(command("DEL"), vec![key]).await;
 }
 
 /// The moment that the mark says. A server that has none is given one: its memory begins with its start.
@@ -185,7 +212,8 @@ mod tests {
     }
 
     fn up_for(seconds: &str) -> Facts {
-        let info = format!("role:master\r\nredis_version:7.0.15\r\nrun_id:a\r\nuptime_in_seconds:{seconds}\r\n");
+        let info =
+            format!("role:master\r\nredis_version:7.0.15\r\nrun_id:a\r\nuptime_in_seconds:{seconds}\r\n");
         Facts::read(&info).unwrap()
     }
 

@@ -263,3 +263,38 @@ async fn what_is_to_be_remembered_from_the_future_leaves_no_node_out_for_ever() 
     let redlock = builder.connect().await.unwrap();
     let _lease = redlock.lock("job").try_acquire().await.unwrap();
 }
+
+async fn configure(testbed: &Testbed, setting: &str, value: &str) {
+    let command = ["CONFIG", "SET", setting, value];
+    let answer = testbed.nodes()[0].command(&command).await.unwrap();
+    assert_eq!(answer.as_str(), Some("OK"));
+}
+
+/// What it says of the time before would be believed after a restart with better settings.
+#[tokio::test]
+async fn a_server_that_is_seen_to_forget_is_not_trusted_for_what_it_was_before() {
+    let testbed = durable(1).await;
+    let redlock = on(&testbed).connect().await.unwrap();
+    grant(&redlock.lock("job")).await;
+    configure(&testbed, "appendfsync", "everysec").await;
+    let _sees = on(&testbed).connect().await.unwrap();
+    configure(&testbed, "appendfsync", "always").await;
+    restart(&testbed, 0, Data::Keep).await;
+    let other = on(&testbed).connect().await.unwrap();
+    assert!(is_left_out(faults(&other).await[0].as_ref()));
+}
+
+/// Who may not ask for the settings knows nothing, and takes nothing away from those who may.
+#[tokio::test]
+async fn whoever_may_not_ask_leaves_what_others_know() {
+    let testbed = durable(1).await;
+    let node = &testbed.nodes()[0];
+    let rule = [
+        "ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "+@all", "-config",
+    ];
+    assert_eq!(node.command(&rule).await.unwrap().as_str(), Some("OK"));
+    let redlock = Redlock::builder().url(format!("redis://app:pw@{}", node.addr()));
+    let redlock = redlock.ttl(LONG).connect().await.unwrap();
+    assert!(is_left_out(faults(&redlock).await[0].as_ref()));
+    grant(&on(&testbed).connect().await.unwrap().lock("job")).await;
+}
