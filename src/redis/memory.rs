@@ -111,7 +111,8 @@ async fn persistence(client: &Client, facts: &Facts) -> Result<(), Doubt> {
     }
     let args = vec![
         Value::from_static_str("GET"),
-        Value::from_static_str("appendfsync"),
+        // And `no-appendfsync-on-rewrite`.
+        Value::from_static_str("*appendfsync*"),
     ];
     let answer: Result<Value, _> = client.custom(command("CONFIG"), args).await;
     // Names and values in turns, from a list or a map.
@@ -123,12 +124,15 @@ async fn persistence(client: &Client, facts: &Facts) -> Result<(), Doubt> {
             .find(|pair| pair[0] == name)
             .map(|pair| &*pair[1])
     };
-    match setting("appendfsync") {
-        Some("always") => Ok(()),
-        Some(policy) => known(format!(
+    match (setting("appendfsync"), setting("no-appendfsync-on-rewrite")) {
+        (Some("always"), Some("yes")) => known(format!(
+            "no-appendfsync-on-rewrite is yes: the latest locks may be forgotten in a crash; {ADVICE}, without it"
+        )),
+        (Some("always"), _) => Ok(()),
+        (Some(policy), _) => known(format!(
             "appendfsync is {policy}: the latest locks may be forgotten in a crash; {ADVICE}"
         )),
-        None => Err(Doubt {
+        (None, _) => Err(Doubt {
             why: "whether appendfsync is always cannot be told (the user needs +config|get), so it is taken not to be"
                 .to_owned(),
             sure: false,

@@ -298,3 +298,20 @@ async fn whoever_may_not_ask_leaves_what_others_know() {
     assert!(is_left_out(faults(&redlock).await[0].as_ref()));
     grant(&on(&testbed).connect().await.unwrap().lock("job")).await;
 }
+
+/// While it rewrites its file, the server acknowledges what is not on the disk.
+#[tokio::test]
+async fn a_server_that_does_not_wait_for_the_disk_during_rewrites_is_left_out() {
+    let testbed = Testbed::builder()
+        .nodes(1)
+        .arg("no-appendfsync-on-rewrite", "yes")
+        .start()
+        .await
+        .unwrap();
+    let redlock = on(&testbed).connect().await.unwrap();
+    assert!(is_left_out(faults(&redlock).await[0].as_ref()));
+    let NodeState::Up { warnings } = &redlock.nodes()[0].state else {
+        panic!("{:?}", redlock.nodes())
+    };
+    assert!(warnings[0].contains("no-appendfsync-on-rewrite"), "{warnings:?}");
+}
