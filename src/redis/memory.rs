@@ -27,6 +27,8 @@ const YOUNG: Duration = Duration::from_secs(30);
 pub(super) struct Memory {
     /// What it was told before this, it may have forgotten. `None` if that is longer ago than this machine can tell.
     since: Option<Instant>,
+    /// Before this, the node was another server, or a replica; `None` if it is not known to have been.
+    pub(super) seen_since: Option<Instant>,
     /// How it keeps what it is told, where that is not as it should be.
     pub(super) shortcoming: Option<String>,
 }
@@ -37,6 +39,9 @@ pub(super) struct Predecessor {
     pub(super) last: Option<(Arc<str>, Instant)>,
     /// It was a replica. Those miss what their masters had not passed on.
     pub(super) was_replica: bool,
+    /// Since when it has been the server that it is, if it is known to have been another. Stays, for it may be connected to
+    /// again, and even restarted, before that is long ago.
+    pub(super) seen_since: Option<Instant>,
 }
 
 impl Memory {
@@ -67,8 +72,11 @@ impl Memory {
             || before.last.as_ref().is_some_and(|(run_id, heard)| {
                 *run_id != facts.run_id && started.is_none_or(|started| started + 2 * SECOND < *heard)
             });
+        let seen_since = if other { Some(now) } else { before.seen_since };
         Memory {
-            since: if other { Some(now) } else { since },
+            // The later of them; `None` is the earliest.
+            since: since.max(seen_since),
+            seen_since,
             shortcoming,
         }
     }
@@ -202,6 +210,7 @@ mod tests {
         let start = Instant::now();
         let memory = Memory {
             since: Some(start),
+            seen_since: None,
             shortcoming: None,
         };
         assert_eq!(memory.gap(secs(30), start), Some((secs(0), secs(30))));
@@ -210,6 +219,7 @@ mod tests {
         assert_eq!(memory.gap(secs(0), start), None);
         let complete = Memory {
             since: None,
+            seen_since: None,
             shortcoming: None,
         };
         assert_eq!(complete.gap(secs(3_600), start), None);

@@ -203,6 +203,31 @@ async fn a_node_that_was_a_replica_is_left_out() {
     assert!(!is_left_out(faults[1].as_ref()), "{faults:?}");
 }
 
+/// A new connection to it changes nothing about that.
+#[tokio::test]
+async fn a_node_that_was_a_replica_stays_left_out_when_it_is_connected_to_again() {
+    let testbed = durable(2).await;
+    let redlock = on(&testbed).connect().await.unwrap();
+    let (node, other) = (&testbed.nodes()[0], &testbed.nodes()[1]);
+    let port = other.addr().port().to_string();
+    node.command(&["REPLICAOF", "127.0.0.1", &port]).await.unwrap();
+    node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    let is_replica = async || redlock.nodes()[0].state == NodeState::Down(Fault::Unfit(Unfit::Replica));
+    eventually("it is seen to be a replica", is_replica).await;
+    node.command(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    all_up(&redlock, &testbed).await;
+    // As Sentinel does after a fail-over, so that clients connect anew.
+    node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    eventually("it is connected to anew", async || {
+        let clients = node.command(&["CLIENT", "LIST"]).await.unwrap();
+        clients.as_str().unwrap().lines().count() > 1
+    })
+    .await;
+    all_up(&redlock, &testbed).await;
+    let faults = faults(&redlock).await;
+    assert!(is_left_out(faults[0].as_ref()), "{faults:?}");
+}
+
 #[tokio::test]
 async fn what_nodes_remember_is_one_key_that_no_lock_can_have() {
     let testbed = durable(1).await;
