@@ -238,8 +238,8 @@ pub enum AcquireError {
         /// What the nodes said in the last attempt.
         votes: Votes,
     },
-    /// A quorum granted the lock, but so late that nothing was left of its validity. Use a longer TTL, or look for
-    /// what stops this process from running.
+    /// A quorum granted the lock, but so late that nothing was left of its validity: by the clock of this machine, or by those
+    /// of nodes that were put forward meanwhile. Use a longer TTL, or look for what stops this process from running.
     #[error("{resource:?} was granted too late to be valid ({}): {votes}", tries(*.attempts, *.waited))]
     TooLate {
         /// What was to be locked.
