@@ -325,6 +325,8 @@ impl LockRequest {
         let expiries = claim.expiries(&votes, &terms);
         let kept = expiries.quorum_until(|node| inner.nodes[node].clock_advanced());
         if clock.now() >= t0 + kept {
+            // Ahead of the next attempt in every lane, or that would run into it.
+            let _ = claim.release().await;
             return Err(Defeat::ClocksMoved(votes));
         }
         claim.won();

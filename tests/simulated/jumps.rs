@@ -216,12 +216,21 @@ fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
     (0..3)
         .map(|number| {
             Arc::new_cyclic(|this: &Weak<Puppet>| {
-                let (this, mut by) = (this.clone(), by);
+                let (this, mut by, mut held) = (this.clone(), by, false);
                 Puppet::with_script(number, move |action| {
                     if let (Action::Acquire { .. }, Some(this)) = (action, this.upgrade()) {
                         this.put_forward(std::mem::take(&mut by));
                     }
-                    at_once(Ok(yes(action)))
+                    at_once(Ok(match action {
+                        Action::Acquire { .. } if std::mem::replace(&mut held, true) => {
+                            Reply::Held { remaining: None }
+                        }
+                        Action::Release { .. } => {
+                            held = false;
+                            Reply::Released
+                        }
+                        action => yes(action),
+                    }))
                 })
             })
         })
