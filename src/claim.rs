@@ -44,7 +44,8 @@ pub(crate) struct Claim {
     /// F4: what is known of the nodes' counters, once there is a token; nothing before.
     counters: Vec<Option<FencingToken>>,
     /// The acquire on its way to nodes that were not waited for.
-    stragglers: Option<Stragglers>,
+    under_way: Option<AbortOnDropHandle<()>>,
+    stragglers: Stragglers,
     /// The release, once it is sent: tells where the token is no more.
     release: Option<Round>,
     /// W1: tells the next of this process, once the lock was won and is given up.
@@ -80,7 +81,8 @@ impl Claim {
             won_on: None,
             token: None,
             counters: Vec::new(),
-            stragglers: None,
+            under_way: None,
+            stragglers: Stragglers::default(),
             release: None,
             freed: None,
         };
@@ -100,6 +102,11 @@ impl Claim {
 
     pub(crate) fn home(&self) -> &Home {
         self.janitor.home()
+    }
+
+    /// Who grants it yet, and how far each node's clock had been put forward when it was asked to.
+    pub(crate) fn stragglers(&self) -> (Stragglers, Vec<Duration>) {
+        (self.stragglers.clone(), self.acquire.advanced.clone())
     }
 
     /// E1: until when the nodes that gave these votes keep what was acquired.
@@ -147,7 +154,8 @@ impl Claim {
         self.won_on = Some(self.whereabouts());
         let outstanding = self.acquire.take_outstanding();
         if !outstanding.is_empty() {
-            self.stragglers = Some(Stragglers::wait(outstanding, &self.janitor.home().runtime));
+            let hearing = self.stragglers.hear(outstanding, &self.janitor.home().runtime);
+            self.under_way = Some(hearing);
         }
     }
 
@@ -241,11 +249,12 @@ impl Claim {
 
     /// The acquire is sent no more where it was not, and what stragglers have said is taken in.
     fn let_stragglers_go(&mut self) {
-        if let Some(stragglers) = self.stragglers.take() {
-            for (node, counter) in stragglers.counters() {
-                if let Some(known) = self.counters.get_mut(node) {
-                    *known = Some(counter);
-                }
+        if self.under_way.take().is_none() {
+            return;
+        }
+        for (node, counter) in self.stragglers.heard() {
+            if let (Some(known), Some(counter)) = (self.counters.get_mut(node), counter) {
+                *known = Some(counter);
             }
         }
     }
@@ -305,33 +314,31 @@ impl Drop for Claim {
     }
 }
 
-/// Nodes that were not waited for.
-struct Stragglers {
-    heard: Arc<Mutex<Vec<(usize, FencingToken)>>>,
-    _task: AbortOnDropHandle<()>,
-}
+/// Grants of nodes that were not waited for. Their counters may be ahead of the token.
+#[derive(Clone, Default)]
+pub(crate) struct Stragglers(Arc<Mutex<Vec<(usize, Option<FencingToken>)>>>);
 
 impl Stragglers {
-    fn wait(outstanding: Vec<Outstanding>, runtime: &Handle) -> Self {
-        let heard: Arc<Mutex<Vec<(usize, FencingToken)>>> = Arc::default();
-        let hearing = heard.clone();
+    /// Hears them for as long as the task lives.
+    fn hear(&self, outstanding: Vec<Outstanding>, runtime: &Handle) -> AbortOnDropHandle<()> {
+        let stragglers = self.clone();
         let mut outstanding: FuturesUnordered<Outstanding> = outstanding.into_iter().collect();
-        let task = runtime.spawn(async move {
+        AbortOnDropHandle::new(runtime.spawn(async move {
             while let Some((node, answer)) = outstanding.next().await {
-                if let Some(counter) = counter(&answer) {
-                    lock(&hearing).push((node, counter));
+                if matches!(answer, Ok(Reply::Granted { .. })) {
+                    lock(&stragglers.0).push((node, counter(&answer)));
                 }
             }
-        });
-        Stragglers {
-            heard,
-            _task: AbortOnDropHandle::new(task),
-        }
+        }))
     }
 
-    /// The counters of their grants so far. They may be ahead of the token.
-    fn counters(&self) -> Vec<(usize, FencingToken)> {
-        std::mem::take(&mut lock(&self.heard))
+    fn heard(&self) -> Vec<(usize, Option<FencingToken>)> {
+        lock(&self.0).clone()
+    }
+
+    /// The nodes.
+    pub(crate) fn nodes(&self) -> Vec<usize> {
+        self.heard().into_iter().map(|(node, _)| node).collect()
     }
 }
 

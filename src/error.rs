@@ -54,6 +54,18 @@ impl Votes {
         self.yes() + self.no() >= self.quorum()
     }
 
+    /// Whether no quorum of nodes is there, as far as they were heard. Those that are left out because they have restarted are
+    /// there, and will vote (R2).
+    pub(crate) fn out_of_reach(&self) -> bool {
+        let gone = |vote: &&NodeVote| {
+            let answer = vote.answer.as_ref();
+            answer.is_some_and(
+                |answer| matches!(answer, Err(fault) if !matches!(fault, Fault::Restarted { .. })),
+            )
+        };
+        self.0.len() - self.0.iter().filter(gone).count() < self.quorum()
+    }
+
     /// The nodes' votes, in the order in which the nodes were configured.
     pub fn iter(&self) -> impl Iterator<Item = &NodeVote> {
         self.0.iter()
@@ -226,8 +238,8 @@ pub enum AcquireError {
         /// What the nodes said in the last attempt.
         votes: Votes,
     },
-    /// A quorum granted the lock, but so late that nothing was left of its validity. Use a longer TTL, or look for
-    /// what stops this process from running.
+    /// A quorum granted the lock, but so late that nothing was left of its validity: by the clock of this machine, or by those
+    /// of nodes that were put forward meanwhile. Use a longer TTL, or look for what stops this process from running.
     #[error("{resource:?} was granted too late to be valid ({}): {votes}", tries(*.attempts, *.waited))]
     TooLate {
         /// What was to be locked.

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Stragglers};
 use crate::clock::{Moment, Watched};
 use crate::error::{ExtendError, LossReason, Lost, Votes};
 use crate::node::Reply;
@@ -28,6 +28,8 @@ pub(crate) struct Hold {
     /// A5: `t0`.
     pub(crate) started: Moment,
     nodes: Nodes,
+    /// Grants that were not waited for, and how far each node's clock had been put forward by then.
+    stragglers: (Stragglers, Vec<Duration>),
     /// What stands on the nodes. Taken out when the lease is over; no extension can be sent after that (E2).
     claim: Mutex<Option<Claim>>,
     home: Home,
@@ -78,6 +80,7 @@ impl Hold {
             token,
             started,
             nodes: claim.nodes().clone(),
+            stragglers: claim.stragglers(),
             claim: Mutex::new(Some(claim)),
             jumps: home.clock.jumps(),
             _watched: home.clock.lease(),
@@ -145,6 +148,12 @@ impl Hold {
         }
         self.state.send_if_modified(|state| {
             state.jumps = jumps;
+            let (stragglers, advanced) = &self.stragglers;
+            for node in stragglers.nodes() {
+                state
+                    .expiries
+                    .confirm(node, self.terms.believable, advanced[node]);
+            }
             let before = state.deadline;
             state.deadline = before.min(self.kept_until(&state.expiries));
             state.deadline < before
@@ -191,7 +200,8 @@ impl Hold {
         self.expire_if_due();
         let slept = self.home.clock.slept();
         let renewed = self.state.send_if_modified(|state| {
-            let held = matches!(state.phase, Phase::Held);
+            // Nor one that somebody may have seen to be over since.
+            let held = matches!(state.phase, Phase::Held) && self.home.clock.now() < state.deadline;
             if held {
                 for (node, answer) in round.answers().enumerate() {
                     if answer == Some(&Ok(Reply::Extended)) {
@@ -204,7 +214,11 @@ impl Hold {
             }
             held
         });
-        if renewed { Ok(()) } else { Err(self.how_it_ended()) }
+        if renewed {
+            return Ok(());
+        }
+        self.expire_if_due();
+        Err(self.how_it_ended())
     }
 
     /// An extension was not confirmed. That changes nothing (E1).

@@ -111,6 +111,9 @@ impl LeaseHandle {
 
     /// The moment from which on the lock must be taken for lost. Moves when the lease is extended; never beyond
     /// `t0 + TTL - drift`, with `t0` from before the last successful request was sent.
+    ///
+    /// It may also come nearer: when the machine was suspended meanwhile, or nodes' clocks turn out to have been put forward.
+    /// So ask again rather than keep it, or wait for [`lost`](Self::lost) or [`expiring`](Self::expiring).
     pub fn deadline(&self) -> Instant {
         self.hold.instant(self.hold.deadline()).into_std()
     }

@@ -161,7 +161,8 @@ impl LockRequest {
     }
 
     /// Keeps trying for as long as it takes, provided that a quorum of nodes answers: an outage of more than a TTL (and
-    /// more than 10 s) ends it with [`AcquireError::NoQuorum`].
+    /// more than 10 s) ends it with [`AcquireError::NoQuorum`]. Nodes that are left out for having restarted
+    /// ([`restart_guard`](RedlockBuilder::restart_guard)) are no outage.
     pub fn forever(mut self) -> Self {
         self.options.wait = Wait::Forever;
         self
@@ -242,7 +243,7 @@ impl LockRequest {
                     Err(defeat) => defeat,
                 }
             };
-            let quorum = !matches!(defeat, Defeat::NoQuorum(_));
+            let quorum = !matches!(&defeat, Defeat::NoQuorum(votes) if votes.out_of_reach());
             match waiting.next_attempt(quorum, fastrand::u32(..)) {
                 None => return Err(defeat.into_error(self.resource.clone(), &waiting)),
                 Some(moment) => {
@@ -317,8 +318,16 @@ impl LockRequest {
         outcome
     }
 
-    /// One attempt (A1-A6).
+    /// One attempt, and a second one where only nodes' clocks stood in the way: what they did before the first is known now.
     async fn attempt(&self, key: &Arc<str>, terms: Terms) -> Result<Lease, Defeat> {
+        match self.attempt_once(key, terms).await {
+            Err(Defeat::ClocksMoved(_)) => self.attempt_once(key, terms).await,
+            outcome => outcome,
+        }
+    }
+
+    /// One attempt (A1-A6).
+    async fn attempt_once(&self, key: &Arc<str>, terms: Terms) -> Result<Lease, Defeat> {
         let inner = &self.redlock.inner;
         let mut claim = Claim::acquire(&inner.nodes, &inner.janitor, key.clone(), &terms);
         let round = claim.attempt();
@@ -352,7 +361,9 @@ impl LockRequest {
         let expiries = claim.expiries(&votes, &terms);
         let kept = expiries.quorum_until(|node| inner.nodes[node].clock_advanced());
         if clock.now() >= t0 + kept {
-            return Err(Defeat::TooLate(votes));
+            // Ahead of the next attempt in every lane, or that would run into it.
+            let _ = claim.release().await;
+            return Err(Defeat::ClocksMoved(votes));
         }
         let (queues, freed) = (inner.queues.clone(), key.clone());
         claim.won(Box::new(move || queues.freed(&freed)));
@@ -374,6 +385,8 @@ enum Defeat {
     Held(Votes),
     NoQuorum(Votes),
     TooLate(Votes),
+    /// The same, by the clocks of the nodes, which were put forward meanwhile or since they were last heard of.
+    ClocksMoved(Votes),
 }
 
 impl Defeat {
@@ -392,7 +405,7 @@ impl Defeat {
                 waited,
                 votes,
             },
-            Defeat::TooLate(votes) => AcquireError::TooLate {
+            Defeat::TooLate(votes) | Defeat::ClocksMoved(votes) => AcquireError::TooLate {
                 resource,
                 attempts,
                 waited,

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::clock::Moment;
 use crate::error::ExtendError;
-use crate::hold::Hold;
+use crate::hold::{Hold, Phase};
 use crate::node::Reply;
 use crate::protocol::quorum::Standing;
 use crate::round::Round;
@@ -37,6 +37,7 @@ pub(crate) async fn renew(hold: &Arc<Hold>) -> Result<Moment, ExtendError> {
 /// Hears those who were not waited for, and heals. Nobody waits for it: it ends when the nodes' time is up, or the lease is over.
 async fn follow_up(hold: Arc<Hold>, mut round: Round) {
     let budget = round.budget;
+    let mut changes = hold.subscribe();
     let mut heals = FuturesUnordered::new();
     let mut known: Vec<usize> = (0..round.answers().len()).collect();
     known.retain(|node| round.answer(*node).is_some());
@@ -53,6 +54,7 @@ async fn follow_up(hold: Arc<Hold>, mut round: Round) {
         }
         tokio::select! {
             biased;
+            _ = changes.wait_for(|state| !matches!(state.phase, Phase::Held)) => return,
             Some(healed) = heals.next() => if let Ok((node, answer)) = healed {
                 hold.healed(node, &answer);
             },

@@ -20,7 +20,9 @@ pub(crate) struct NodeClock {
     low: i64,
     high: i64,
     at: i64,
-    /// The interval a while ago.
+    /// The same, as far as drift within the bounds allows.
+    bounds: Interval,
+    /// That a while ago.
     before: Interval,
 }
 
@@ -34,16 +36,20 @@ struct Interval {
 impl NodeClock {
     /// The first sample: the node's clock read `node` between our `sent` and `received`.
     pub(crate) fn new(sent: i64, received: i64, node: i64) -> Self {
-        let (low, high) = (node.saturating_sub(received), node.saturating_sub(sent));
+        let (low, high, at) = (node.saturating_sub(received), node.saturating_sub(sent), received);
+        // It was read some time before `at`.
+        let drift = drift(received.saturating_sub(sent));
+        let bounds = Interval {
+            low: low.saturating_sub(drift),
+            high: high.saturating_add(drift),
+            at,
+        };
         NodeClock {
             low,
             high,
-            at: received,
-            before: Interval {
-                low,
-                high,
-                at: received,
-            },
+            at,
+            bounds,
+            before: bounds,
         }
     }
 
@@ -52,14 +58,11 @@ impl NodeClock {
     /// If that cannot be drift, a clock was set: by how much the node's was put forward at most, or back at least (negative).
     pub(crate) fn observe(&mut self, sent: i64, received: i64, node: i64) -> Option<i64> {
         let sample = NodeClock::new(sent, received, node);
-        let step = self.before.step(&sample);
+        let step = self.before.step(&sample.bounds);
         self.narrow(sample, received);
+        self.bounds = self.bounds.narrowed(&sample.bounds);
         if step.is_some() || received.saturating_sub(self.before.at) >= SPAN {
-            self.before = Interval {
-                low: self.low,
-                high: self.high,
-                at: received,
-            };
+            self.before = self.bounds;
         }
         step
     }
@@ -73,10 +76,11 @@ impl NodeClock {
                 low,
                 high,
                 at: received.max(self.at),
-                before: self.before,
+                ..*self
             }
         } else {
             NodeClock {
+                bounds: self.bounds,
                 before: self.before,
                 ..sample
             }
@@ -101,14 +105,31 @@ impl NodeClock {
 }
 
 impl Interval {
+    /// What both allow for; the sample where they contradict each other.
+    fn narrowed(&self, sample: &Interval) -> Interval {
+        let drift = drift(sample.at.saturating_sub(self.at));
+        let low = sample.low.max(self.low.saturating_sub(drift));
+        let high = sample.high.min(self.high.saturating_add(drift));
+        let at = sample.at.max(self.at);
+        if low <= high {
+            Interval { low, high, at }
+        } else {
+            *sample
+        }
+    }
+
     /// What the difference has moved by since, if that is more than drift.
-    fn step(&self, sample: &NodeClock) -> Option<i64> {
-        let elapsed = sample.at.saturating_sub(self.at).max(0);
-        let slack = elapsed.saturating_mul(DRIFT_PERCENT) / 100 + SMALLEST_STEP;
+    fn step(&self, sample: &Interval) -> Option<i64> {
+        let slack = drift(sample.at.saturating_sub(self.at)).saturating_add(SMALLEST_STEP);
         let forward = sample.low > self.high.saturating_add(slack);
         let back = sample.high < self.low.saturating_sub(slack);
         (forward || back).then(|| sample.high.saturating_sub(self.low))
     }
+}
+
+/// How far the clocks may part in so long.
+fn drift(elapsed: i64) -> i64 {
+    elapsed.max(0).saturating_mul(DRIFT_PERCENT) / 100
 }
 
 #[cfg(test)]
@@ -179,6 +200,29 @@ mod tests {
         let mut clock = NodeClock::new(0, 10, 5);
         assert_eq!(clock.observe(SECOND, 6 * SECOND, 6 * SECOND), None);
         assert_eq!(clock.observe(7 * SECOND, 12 * SECOND, 7 * SECOND), None);
+    }
+
+    /// The slow ones do not tell where in between the clock is, and the drift goes on meanwhile.
+    #[test]
+    fn drift_is_no_step_after_slow_answers_either() {
+        for per_mille in [-9, 9] {
+            for delay in 0..=10 {
+                let node = |now: i64| now + now * per_mille / 1_000;
+                let mut clock = NodeClock::new(0, 10, node(5));
+                for second in 1..=60 {
+                    // Read somewhere on the way.
+                    let (sent, received) = (second * SECOND, second * SECOND + SECOND * 9 / 10);
+                    let read = sent + (received - sent) * delay / 10;
+                    assert_eq!(clock.observe(sent, received, node(read)), None);
+                }
+                let now = 61 * SECOND;
+                assert_eq!(
+                    clock.observe(now, now + 10, node(now + 5)),
+                    None,
+                    "{per_mille} per mille, {delay}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub(super) async fn keep(endpoint: Endpoint, lane: Arc<Lane>) {
                 };
                 before.last = Some((link.run_id().clone(), Instant::now()));
                 before.was_replica = false;
+                before.seen_since = link.seen_since();
                 let end = match link.has_served() {
                     false if given_up => End::Hung,
                     // One that is lost as soon as it is made counts as a failure like any other.

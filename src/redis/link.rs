@@ -193,6 +193,11 @@ impl Link {
         &self.run_id
     }
 
+    /// Since when the node is this server, if it is known to have been another.
+    pub(super) fn seen_since(&self) -> Option<Instant> {
+        self.memory.seen_since
+    }
+
     /// R2: the fault that it is to the server that it may have forgotten something it was told within the last `guard`.
     pub(super) fn forgot_within(&self, guard: Duration) -> Option<Fault> {
         self.memory

@@ -104,7 +104,7 @@ for i = 1, #KEYS do
           reply = DONE
         end
         -- Not counted, so not granted.
-        if type(reply) == 'string' then redis.pcall('DEL', key) end
+        if set and type(reply) == 'string' then redis.pcall('DEL', key) end
       end
     end
     if not reply then operation = 'h' end

@@ -1,6 +1,6 @@
 //! R2: nodes that have restarted, and may have forgotten locks.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{Fault, NodeState, Unfit};
 use quorlock::testbed::{Data, Testbed};
@@ -203,6 +203,31 @@ async fn a_node_that_was_a_replica_is_left_out() {
     assert!(!is_left_out(faults[1].as_ref()), "{faults:?}");
 }
 
+/// A new connection to it changes nothing about that.
+#[tokio::test]
+async fn a_node_that_was_a_replica_stays_left_out_when_it_is_connected_to_again() {
+    let testbed = durable(2).await;
+    let redlock = on(&testbed).connect().await.unwrap();
+    let (node, other) = (&testbed.nodes()[0], &testbed.nodes()[1]);
+    let port = other.addr().port().to_string();
+    node.command(&["REPLICAOF", "127.0.0.1", &port]).await.unwrap();
+    node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    let is_replica = async || redlock.nodes()[0].state == NodeState::Down(Fault::Unfit(Unfit::Replica));
+    eventually("it is seen to be a replica", is_replica).await;
+    node.command(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    all_up(&redlock, &testbed).await;
+    // As Sentinel does after a fail-over, so that clients connect anew.
+    node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    eventually("it is connected to anew", async || {
+        let clients = node.command(&["CLIENT", "LIST"]).await.unwrap();
+        clients.as_str().unwrap().lines().count() > 1
+    })
+    .await;
+    all_up(&redlock, &testbed).await;
+    let faults = faults(&redlock).await;
+    assert!(is_left_out(faults[0].as_ref()), "{faults:?}");
+}
+
 #[tokio::test]
 async fn what_nodes_remember_is_one_key_that_no_lock_can_have() {
     let testbed = durable(1).await;
@@ -218,4 +243,113 @@ async fn what_nodes_remember_is_one_key_that_no_lock_can_have() {
         let error = redlock.lock(name).try_acquire().await.unwrap_err();
         assert!(matches!(error, AcquireError::Options(_)), "{error}");
     }
+}
+
+/// The uptime is told in whole seconds, and may be up to a second too long.
+#[tokio::test]
+async fn memory_does_not_begin_before_the_server_does() {
+    let testbed = durable(1).await;
+    let node = &testbed.nodes()[0];
+    // Late in a second of the server's clock, so that its uptime is one second soon after.
+    eventually("it is late in a second", async || {
+        let time = node.command(&["TIME"]).await.unwrap();
+        let micros = time.as_array().unwrap()[1].as_str().unwrap().parse::<u32>();
+        micros.unwrap() > 700_000
+    })
+    .await;
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    restart(&testbed, 0, Data::Wipe).await;
+    eventually("it is up for a second, as it says", async || {
+        let info = node.command(&["INFO", "server"]).await.unwrap();
+        info.as_str().unwrap().contains("uptime_in_seconds:1\r")
+    })
+    .await;
+    let _redlock = on(&testbed).connect().await.unwrap();
+    let mark = node.command(&["GET", "quorlock:#memory"]).await.unwrap();
+    let since: u128 = mark.as_str().unwrap().parse().unwrap();
+    assert!(since >= before.as_micros(), "{since} is before {before:?}");
+}
+
+async fn configure(testbed: &Testbed, setting: &str, value: &str) {
+    let command = ["CONFIG", "SET", setting, value];
+    let answer = testbed.nodes()[0].command(&command).await.unwrap();
+    assert_eq!(answer.as_str(), Some("OK"));
+}
+
+/// The clock was put back, or somebody has written nonsense: whatever it says, a server remembers since it was started.
+#[tokio::test]
+async fn what_is_to_be_remembered_from_the_future_leaves_no_node_out_for_ever() {
+    let testbed = durable(1).await;
+    let node = &testbed.nodes()[0];
+    node.command(&["SET", "quorlock:#memory", "9000000000000000"])
+        .await
+        .unwrap();
+    eventually("it is up for longer than the guard's window", async || {
+        let info = node.command(&["INFO", "server"]).await.unwrap();
+        info.as_str().unwrap().contains("uptime_in_seconds:3\r")
+    })
+    .await;
+    let short = Duration::from_secs(1);
+    let builder = on(&testbed).ttl(short).guard_window(short);
+    let redlock = builder.connect().await.unwrap();
+    let _lease = redlock.lock("job").try_acquire().await.unwrap();
+}
+
+/// What it says of the time before would be believed after a restart with better settings.
+#[tokio::test]
+async fn a_server_that_is_seen_to_forget_is_not_trusted_for_what_it_was_before() {
+    let testbed = durable(1).await;
+    let redlock = on(&testbed).connect().await.unwrap();
+    grant(&redlock.lock("job")).await;
+    configure(&testbed, "appendfsync", "everysec").await;
+    let _sees = on(&testbed).connect().await.unwrap();
+    configure(&testbed, "appendfsync", "always").await;
+    restart(&testbed, 0, Data::Keep).await;
+    let other = on(&testbed).connect().await.unwrap();
+    assert!(is_left_out(faults(&other).await[0].as_ref()));
+}
+
+/// Who may not ask for the settings knows nothing, and takes nothing away from those who may.
+#[tokio::test]
+async fn whoever_may_not_ask_leaves_what_others_know() {
+    let testbed = durable(1).await;
+    let node = &testbed.nodes()[0];
+    let rule = [
+        "ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "+@all", "-config",
+    ];
+    assert_eq!(node.command(&rule).await.unwrap().as_str(), Some("OK"));
+    let redlock = Redlock::builder().url(format!("redis://app:pw@{}", node.addr()));
+    let redlock = redlock.ttl(LONG).connect().await.unwrap();
+    assert!(is_left_out(faults(&redlock).await[0].as_ref()));
+    grant(&on(&testbed).connect().await.unwrap().lock("job")).await;
+}
+
+/// While it rewrites its file, the server acknowledges what is not on the disk.
+#[tokio::test]
+async fn a_server_that_does_not_wait_for_the_disk_during_rewrites_is_left_out() {
+    let testbed = Testbed::builder()
+        .nodes(1)
+        .arg("no-appendfsync-on-rewrite", "yes")
+        .start()
+        .await
+        .unwrap();
+    let redlock = on(&testbed).connect().await.unwrap();
+    assert!(is_left_out(faults(&redlock).await[0].as_ref()));
+    let NodeState::Up { warnings } = &redlock.nodes()[0].state else {
+        panic!("{:?}", redlock.nodes())
+    };
+    assert!(warnings[0].contains("no-appendfsync-on-rewrite"), "{warnings:?}");
+}
+
+/// The file is not written any more, and is read after the restart as if nothing had happened since.
+#[tokio::test]
+#[ignore = "shows: a file that was not written for a while is trusted, for no client can tell"]
+async fn a_server_that_was_told_to_write_nothing_for_a_while_is_left_out() {
+    let testbed = durable(1).await;
+    let redlock = on(&testbed).connect().await.unwrap();
+    configure(&testbed, "appendonly", "no").await;
+    let lease = redlock.lock("job").acquire().await.unwrap();
+    restart(&testbed, 0, Data::Keep).await;
+    let other = on(&testbed).connect().await.unwrap();
+    assert!(other.lock("job").try_acquire().await.is_err() || !lease.is_held());
 }

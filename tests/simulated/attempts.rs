@@ -400,3 +400,23 @@ async fn for_ever_sits_out_a_holder_but_not_an_outage() {
     assert!(Instant::now() >= until);
     drop(lease);
 }
+
+/// They are there, and vote again after a time that is known.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_ever_sits_out_the_restart_guard() {
+    let restarted = Instant::now();
+    let votes_from = ms(45_000);
+    let nodes = puppets(3, move |_, action| {
+        let ago = restarted.elapsed();
+        at_once(match action {
+            Action::Acquire { .. } if ago < votes_from => Err(Fault::Restarted {
+                ago,
+                remaining: votes_from - ago,
+            }),
+            action => Ok(yes(action)),
+        })
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = redlock.lock("job").ttl(TTL).forever().acquire().await;
+    assert!(lease.is_ok(), "{lease:?}");
+}

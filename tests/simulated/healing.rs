@@ -166,3 +166,19 @@ async fn a_key_of_somebody_else_is_not_overwritten() {
     assert_eq!(servers[0].healed(), 0);
     assert!(foreign.extend().await.is_ok());
 }
+
+/// Nobody is interested any more in a node that has not said whether it has the key.
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_lease_lives_on_when_it_is_over() {
+    let nodes = puppets(3, |node, action| match (action, node) {
+        (Action::Extend { .. }, 2) => Plan::Never,
+        (action, _) => at_once(Ok(yes(action))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder().ttl(ms(3_600_000)).watchdog(false));
+    let lease = redlock.lock("job").try_acquire().await.unwrap();
+    lease.extend().await.unwrap();
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    drop(redlock);
+    sleep(ms(1_000)).await;
+    assert!(nodes.iter().all(|node| Arc::strong_count(node) == 1));
+}

@@ -1,11 +1,11 @@
 //! Clocks that jump: the machine is suspended (R4), nodes' clocks are put forward.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use quorlock::node::{Action, Fault, Reply};
-use quorlock::{AcquireError, Lease, LossReason, Redlock, RedlockBuilder, RunError};
+use quorlock::{AcquireError, Lease, LeaseHandle, LossReason, Redlock, RedlockBuilder, RunError};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::nodes::{Plan, Puppet, at_once, ms, puppets, redlock, yes};
@@ -209,4 +209,110 @@ async fn an_extension_counts_in_spite_of_a_clock_that_was_put_forward_before() {
     assert!(left >= VALID - ms(1_000), "{left:?}");
     assert_eq!(lease.extend().await.unwrap(), VALID);
     let _ = Reply::Extended;
+}
+
+/// Nodes whose clocks are put forward by `by` before they grant, as their answers to that tell.
+fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
+    (0..3)
+        .map(|number| {
+            Arc::new_cyclic(|this: &Weak<Puppet>| {
+                let (this, mut by, mut held) = (this.clone(), by, false);
+                Puppet::with_script(number, move |action| {
+                    if let (Action::Acquire { .. }, Some(this)) = (action, this.upgrade()) {
+                        this.put_forward(std::mem::take(&mut by));
+                    }
+                    at_once(Ok(match action {
+                        Action::Acquire { .. } if std::mem::replace(&mut held, true) => {
+                            Reply::Held { remaining: None }
+                        }
+                        Action::Release { .. } => {
+                            held = false;
+                            Reply::Released
+                        }
+                        action => yes(action),
+                    }))
+                })
+            })
+        })
+        .collect()
+}
+
+/// Whether that was before or after the grant cannot be told, so it counts as after.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_short_from_the_beginning_is_renewed_before_it_ends() {
+    let redlock = redlock(&ahead_before_they_grant(ms(2_500)), Redlock::builder());
+    let lease = acquire(&redlock, true).await;
+    sleep(ms(20_000)).await;
+    assert!(lease.is_held());
+}
+
+/// Nothing was asked of them for a day, and their clocks have been set since.
+#[tokio::test(start_paused = true)]
+async fn clocks_that_were_put_forward_long_ago_cost_no_lock() {
+    let redlock = redlock(&ahead_before_they_grant(ms(60_000)), Redlock::builder());
+    let lease = acquire(&redlock, false).await;
+    assert!(lease.remaining() > ms(2_900), "{lease:?}");
+}
+
+/// As by a clock that goes too fast: each time it is looked at, it is a little further ahead.
+#[tokio::test(start_paused = true)]
+async fn small_steps_cost_no_renewal_each() {
+    let nodes = obedient(3);
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = acquire(&redlock, true).await;
+    for _ in 0..50 {
+        nodes.iter().for_each(|node| node.put_forward(ms(5)));
+        touch(&redlock).await;
+        sleep(ms(10)).await;
+    }
+    assert_eq!(extensions(&nodes[0]), 0, "after a sixth of the TTL");
+    // They are taken off, and made good in time.
+    sleep(ms(251)).await;
+    assert_eq!(extensions(&nodes[0]), 1, "a quarter of a second before its time");
+    assert!(lease.remaining() > ms(2_900), "{lease:?}");
+}
+
+/// The machine is suspended beyond the deadline at the very moment at which a renewal is taken in.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_seen_to_be_over_is_not_held_again() {
+    let slept = Arc::new(AtomicU64::new(0));
+    // How often time is looked at from when the extension is sent.
+    let looks = Arc::new(AtomicU64::new(u64::MAX / 2));
+    let seen = Arc::new(AtomicBool::new(true));
+    let watched = Arc::new(OnceLock::<LeaseHandle>::new());
+    let (time, look, held, lease) = (slept.clone(), looks.clone(), seen.clone(), watched.clone());
+    let machine = Redlock::builder().suspended_time(move || {
+        if look.fetch_add(1, SeqCst) == 1 {
+            time.fetch_add(2_000, SeqCst);
+            held.store(lease.get().unwrap().is_held(), SeqCst);
+        }
+        ms(time.load(SeqCst))
+    });
+    let nodes = puppets(3, move |node, action| {
+        if node == 2 && matches!(action, Action::Extend { .. }) {
+            looks.store(0, SeqCst);
+        }
+        at_once(Ok(yes(action)))
+    });
+    let lease = acquire(&redlock(&nodes, machine), false).await;
+    watched.set(lease.handle()).ok().unwrap();
+    sleep(ms(1_500)).await;
+    let outcome = lease.extend().await;
+    assert!(!seen.load(SeqCst), "it was over for a moment");
+    assert!(outcome.is_err() && !lease.is_held(), "{outcome:?}, {lease:?}");
+}
+
+/// The third has the key as well, though nobody waited for it to say so.
+#[tokio::test(start_paused = true)]
+async fn a_minority_of_clocks_changes_nothing_for_a_new_lease_either() {
+    let nodes = puppets(3, |node, action| {
+        Plan::Answer(ms(if node == 2 { 10 } else { 1 }), Ok(yes(action)))
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = acquire(&redlock, false).await;
+    sleep(ms(50)).await;
+    let deadline = lease.deadline();
+    nodes[0].put_forward(ms(1_000));
+    touch(&redlock).await;
+    assert_eq!(lease.deadline(), deadline, "the two others keep it");
 }

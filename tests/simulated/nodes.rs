@@ -88,12 +88,16 @@ pub(crate) struct Puppet {
 
 impl Puppet {
     pub(crate) fn new(number: usize, script: impl FnMut(Action) -> Plan + Send + 'static) -> Arc<Puppet> {
-        Arc::new(Puppet {
+        Arc::new(Puppet::with_script(number, script))
+    }
+
+    pub(crate) fn with_script(number: usize, script: impl FnMut(Action) -> Plan + Send + 'static) -> Puppet {
+        Puppet {
             name: format!("node{number}").into(),
             script: Mutex::new(Box::new(script)),
             calls: Mutex::default(),
             advanced: AtomicU64::new(0),
-        })
+        }
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {

@@ -75,8 +75,8 @@ async fn a_lock_is_handed_over_in_one_round_trip() {
         let given_up = Instant::now();
         tokio::spawn(lease.release());
         lease = next.await.unwrap().unwrap();
-        // Timers have the resolution of a millisecond.
-        assert!(given_up.elapsed() <= ms(2 * ONE_WAY + 1));
+        // Not two. Timers have the resolution of a millisecond, at each turn.
+        assert!(given_up.elapsed() < ms(3 * ONE_WAY));
     }
 }
 

@@ -115,9 +115,12 @@ pub(crate) async fn supervise(
             }
             () = sleep_until(check) => {
                 let deadline = Instant::from_std(lease.deadline());
-                if deadline > known {
+                let renewed = deadline > known;
+                if deadline != known {
                     known = deadline;
                     schedule(job, times, known);
+                }
+                if renewed {
                     report.event(&Event::Renewed { resource: lease.resource(), valid: lease.remaining() });
                 }
                 None
