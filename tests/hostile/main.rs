@@ -23,7 +23,7 @@ use targets::{names, options, urls};
 use tokio::task::JoinSet;
 
 /// Most of a case is waiting for those who say nothing.
-const AT_A_TIME: usize = 48;
+const AT_A_TIME: usize = 32;
 
 #[test]
 fn names_and_prefixes_are_used_literally_or_refused() {
@@ -53,7 +53,7 @@ fn settings_are_refused_or_kept_to() {
 async fn replies_of_liars_neither_panic_nor_hang_nor_spoil_the_lock() {
     let alarm = alarm::Alarm::set();
     let world = Arc::new(World::start().await);
-    let Cases { seed, list } = mutations::seeded("replies", 2_000);
+    let Cases { seed, list } = mutations::seeded("replies", 1_000);
     let mut running = JoinSet::new();
     for data in list {
         if running.len() == AT_A_TIME {

@@ -18,17 +18,17 @@ use super::resp::Value;
 
 pub(crate) const NODES: usize = 3;
 /// With an honest quorum nobody waits for these; long enough for a busy machine.
-const TTL: Duration = Duration::from_secs(10);
-const BUDGET: Duration = Duration::from_secs(5);
+const TTL: Duration = Duration::from_secs(30);
+const BUDGET: Duration = Duration::from_secs(10);
 /// Without one, everybody does, and what comes of it is open.
 const SHORT_TTL: Duration = Duration::from_secs(1);
 const SHORT_BUDGET: Duration = Duration::from_millis(100);
 /// One of so many cases waits until everything is cleaned up. Where a node says nothing, that takes a TTL.
-const CLEAN: u64 = 16;
+const CLEAN: u64 = 128;
 /// How the servers write: many at a time, they would wait for the disk.
 const WRITES: &str = "no";
 /// Far more than anything may take: hours would be the same.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 const TEN_YEARS: u64 = 10 * 366 * 24 * 3_600 * 1_000_000;
 
 /// Three real servers, and locks on them that are not lied to.
@@ -46,7 +46,7 @@ impl World {
             .start()
             .await
             .unwrap();
-        let honest = connect(testbed.urls(), BUDGET).await.unwrap();
+        let honest = connect(testbed.urls(), TTL).await.unwrap();
         World {
             testbed,
             honest,
@@ -162,7 +162,8 @@ async fn used(plan: &Plan<'_>, urls: Vec<String>, name: &str, clean: bool) -> Op
         true => (TTL, BUDGET),
         false => (SHORT_TTL, SHORT_BUDGET),
     };
-    let redlock = match connect(urls, budget).await {
+    let to_connect = if honest_quorum { TTL } else { BUDGET / 10 };
+    let redlock = match connect(urls, to_connect).await {
         Ok(redlock) => redlock,
         // What looks like a mistake in the list of nodes is refused, by the name of the node.
         Err(ConnectError::Misconfigured(votes)) => {
