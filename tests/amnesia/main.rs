@@ -7,6 +7,8 @@ mod clocks;
 mod common;
 mod losses;
 mod retention;
+#[path = "../common/server.rs"]
+mod server;
 
 use common::eventually;
 use quorlock::node::NodeState;
