@@ -1,0 +1,153 @@
+//! Everything that goes wrong with servers, networks, clocks and clients, while several processes write under locks: no two
+//! hold one at the same time, unless what the promise builds on is broken; and whatever is broken, tokens rise, a store that
+//! looks at them takes no stale write, and nothing stays locked.
+//!
+//! `QUORLOCK_NEMESIS_SECONDS` says how long each trial takes, `QUORLOCK_SEED` which faults there are.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod fault;
+mod hands;
+mod history;
+mod nemesis;
+#[path = "../common/order.rs"]
+mod order;
+mod overlaps;
+#[path = "../common/postgres.rs"]
+mod postgres;
+mod report;
+#[path = "../common/server.rs"]
+mod server;
+#[path = "../common/task.rs"]
+mod task;
+mod worker;
+mod workers;
+
+use std::env;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Trial};
+use quorlock::testbed::Testbed;
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+use common::{LOCK_KEYS, eventually};
+use fault::{Manners, STEP};
+use history::{RESOURCES, TABLES};
+use nemesis::Nemesis;
+use postgres::Database;
+use report::Report;
+use server::Tampered;
+use task::Task;
+use worker::TTL;
+use workers::Workers;
+
+/// For a look in passing.
+const SECONDS: u64 = 20;
+/// So long a trial goes on until there has been every fault,
+const LONG: u64 = 120;
+/// and in one that takes longer than this, progress is of interest.
+const TELLING: u64 = 30;
+
+fn main() -> ExitCode {
+    if let Some(task) = Task::from_env() {
+        return run(worker::work(task));
+    }
+    let mut arguments = Arguments::from_args();
+    // Two at a time would disturb each other, as leases are short.
+    arguments.test_threads.get_or_insert(1);
+    let trials = vec![
+        Trial::test("locks_survive_what_they_are_promised_to_survive", || {
+            run(trial(Manners::Promised));
+            Ok(())
+        }),
+        Trial::test("tokens_survive_anything", || {
+            run(trial(Manners::Anything));
+            Ok(())
+        }),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(work)
+}
+
+async fn trial(manners: Manners) {
+    let seconds = env::var("QUORLOCK_NEMESIS_SECONDS").map_or(SECONDS, |text| text.parse().unwrap());
+    let seed = env::var("QUORLOCK_SEED").map_or_else(|_| fastrand::u64(..), |text| text.parse().unwrap());
+    println!("{manners:?}: {seconds} s, QUORLOCK_SEED={seed}");
+    let binary = Tampered::build();
+    let testbed = Testbed::builder()
+        .nodes(5)
+        .proxies(true)
+        .server(binary.server())
+        .start()
+        .await
+        .unwrap();
+    let database = Database::create().await;
+    let history = database.connect().await;
+    history.batch_execute(TABLES).await.unwrap();
+    let mut workers = Workers::start(&testbed, &database);
+    everyone_is_served(&history).await;
+
+    let started = Instant::now();
+    let mut nemesis = Nemesis::new(&testbed, &mut workers, manners, seed);
+    let mut told = Instant::now();
+    while started.elapsed().as_secs() < seconds || seconds >= LONG && !nemesis.struck_in_every_way() {
+        nemesis.strike().await;
+        if seconds > TELLING && told.elapsed() > Duration::from_secs(5) {
+            told = Instant::now();
+            let faults: usize = nemesis.struck.values().sum();
+            let grants = number(&history, "SELECT count(*) FROM leases").await;
+            println!("{grants} grants, {faults} faults after {:.0?}", started.elapsed());
+        }
+    }
+    nemesis.make_good().await;
+    let (struck, breaches) = (nemesis.struck, nemesis.breaches);
+    everyone_is_served(&history).await;
+    workers.end().await;
+    let keys_left = keys_left(&testbed, manners).await;
+    let report = Report::make(&history, manners, &struck, &breaches, keys_left).await;
+    println!("{report}");
+    report.check();
+}
+
+/// I6: with a quorum up, somebody gets each lock.
+async fn everyone_is_served(history: &Client) {
+    let moment = number(history, "SELECT nextval('moment')").await;
+    eventually("each lock is taken", || async {
+        let served = format!("SELECT count(DISTINCT resource) FROM leases WHERE won > {moment}");
+        number(history, &served).await == i64::from(RESOURCES)
+    })
+    .await;
+}
+
+async fn number(history: &Client, query: &str) -> i64 {
+    history.query_one(query, &[]).await.unwrap().get(0)
+}
+
+/// I5: of locks that processes have left behind, and nobody could remove, when they have expired.
+async fn keys_left(testbed: &Testbed, manners: Manners) -> i64 {
+    // Where clocks were set back, they live for longer.
+    sleep(match manners {
+        Manners::Promised => TTL,
+        Manners::Anything => TTL + STEP,
+    })
+    .await;
+    let mut left = 0;
+    for node in testbed.nodes() {
+        let forget = "for _, key in ipairs(redis.call('KEYS', 'filler:*')) do redis.call('UNLINK', key) end";
+        hands::tell(node, &["EVAL", forget, "0"]).await;
+        left += node
+            .command(&["EVAL", LOCK_KEYS, "0"])
+            .await
+            .unwrap()
+            .as_int()
+            .unwrap();
+    }
+    left
+}

@@ -1,0 +1,73 @@
+//! Which leases overlapped, and why they may have.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::fault::Fault;
+use crate::nemesis::Breach;
+use crate::worker::TTL;
+
+/// When a lease was held, on the clock of [`now`](crate::history::now): from when its holder had it until it gave it back,
+/// learned that it was lost, or until its deadline, whichever came first.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) resource: i32,
+    pub(crate) token: i64,
+    /// A bit for each node.
+    pub(crate) granters: i32,
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+}
+
+pub(crate) struct Overlap {
+    pub(crate) first: Span,
+    pub(crate) second: Span,
+}
+
+/// `spans` are in the order of their start.
+pub(crate) fn overlaps(spans: &[Span]) -> Vec<Overlap> {
+    let mut found = Vec::new();
+    for (number, first) in spans.iter().enumerate() {
+        let later = &spans[number + 1..];
+        let during = later.iter().take_while(|second| second.start < first.end);
+        let same = during.filter(|second| second.resource == first.resource && second.start < second.end);
+        found.extend(same.map(|second| Overlap {
+            first: *first,
+            second: *second,
+        }));
+    }
+    found
+}
+
+impl Overlap {
+    /// What went wrong, within a TTL before the second lease, with a node that granted it: one of them had granted the first
+    /// one too, or confirmed it, and would have remembered it for a TTL.
+    pub(crate) fn explanations(&self, breaches: &[Breach]) -> BTreeSet<Fault> {
+        let time = self.second.start;
+        let relevant = breaches.iter().filter(|breach| {
+            self.second.granters >> breach.node & 1 == 1
+                && breach.from <= time
+                && breach.to >= time - TTL.as_nanos() as i64
+        });
+        relevant.map(|breach| breach.fault).collect()
+    }
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Overlap { first, second } = self;
+        let millis = |time: i64| (time - first.start) as f64 / 1e6;
+        write!(
+            f,
+            "job{}: {} (granted by {:05b}) was held until {:.1} ms after its start, {} (granted by {:05b}) from {:.1} ms to {:.1} ms",
+            first.resource,
+            first.token,
+            first.granters,
+            millis(first.end),
+            second.token,
+            second.granters,
+            millis(second.start),
+            millis(second.end),
+        )
+    }
+}
