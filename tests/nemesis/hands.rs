@@ -1,6 +1,7 @@
 //! Carries out what goes wrong with one node, and makes it good again.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use quorlock::testbed::{Data, Proxy, TestNode};
@@ -17,10 +18,14 @@ const SLOW: Duration = Duration::from_millis(80);
 /// On each lock's key that is free. The keys are the names of the locks, with the default prefix.
 const TAKE: &str = "for _, key in ipairs(KEYS) do if redis.call('EXISTS', key) == 0 then redis.call('HSET', key, 'a', 1) end end";
 const GIVE_BACK: &str = "for _, key in ipairs(KEYS) do if redis.call('TYPE', key).ok == 'hash' then redis.call('DEL', key) end end";
-/// So many commands in the log take a while to read with the delay below. While it reads, a server answers every 1,024
-/// commands.
+/// More data for a node that has little to load.
 const FILL: &str = "for i = 1, 6000 do redis.call('SET', 'filler:' .. i, i) end";
-const LOAD_SLOWLY: &str = "--key-load-delay 150";
+const LITTLE: u64 = 6_000 * COMMAND;
+/// How many bytes a command takes in a server's log, or so.
+const COMMAND: u64 = 45;
+/// How many microseconds loading is to take, or so; and what the shortest sleep takes.
+const LOADING: u64 = 1_500_000;
+const SLEEP: u64 = 55;
 
 /// What a fault leaves in our hands until it is made good.
 pub(crate) enum Held {
@@ -52,9 +57,11 @@ pub(crate) async fn break_it(node: &TestNode, fault: Fault) -> Held {
     match fault {
         Fault::Killed | Fault::Emptied => node.kill().await.unwrap(),
         Fault::Loading => {
-            tell(node, &["EVAL", FILL, "0"]).await;
+            if size(&node.folder().join("data")) < LITTLE {
+                tell(node, &["EVAL", FILL, "0"]).await;
+            }
             node.kill().await.unwrap();
-            settings(node, LOAD_SLOWLY);
+            load_slowly(node);
         }
         Fault::Stopped => node.stop().unwrap(),
         Fault::CutOff => proxy(node).cut(),
@@ -114,6 +121,25 @@ pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
         | Fault::MajorityFlushed => {}
         Fault::WorkerStopped | Fault::WorkerKilled => unreachable!("nothing to do with nodes"),
     }
+}
+
+/// While it reads its log, a server answers every 1,024 commands, with LOADING.
+fn load_slowly(node: &TestNode) {
+    let commands = size(&node.folder().join("data")) / COMMAND;
+    let each = LOADING / commands;
+    let delay = match each.checked_sub(SLEEP) {
+        Some(0) | None => format!("-{}", SLEEP / each.max(1)), // sleeps one time in so many
+        Some(micros) => micros.to_string(),
+    };
+    settings(node, &format!("--key-load-delay {delay}"));
+}
+
+/// Of a file, or of all files in a folder.
+fn size(path: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(path) else {
+        return path.metadata().map_or(0, |file| file.len());
+    };
+    entries.map(|entry| size(&entry.unwrap().path())).sum()
 }
 
 /// A snapshot that fails, for there is a folder in its place, on a server that is to refuse writes then.

@@ -19,6 +19,7 @@ mod postgres;
 mod report;
 #[path = "../common/server.rs"]
 mod server;
+mod stroke;
 #[path = "../common/task.rs"]
 mod task;
 mod worker;
@@ -107,13 +108,16 @@ async fn trial(manners: Manners) {
         }
     }
     nemesis.make_good().await;
-    let (struck, breaches) = (nemesis.struck, nemesis.breaches);
+    let (struck, strokes) = (nemesis.struck, nemesis.strokes);
     everyone_is_served(&history).await;
     workers.end().await;
     let keys_left = keys_left(&testbed, manners).await;
-    let report = Report::make(&history, manners, &struck, &breaches, keys_left).await;
+    let report = Report::make(&history, manners, struck, &strokes, keys_left).await;
     println!("{report}");
     report.check();
+    if seconds >= LONG {
+        report.check_names();
+    }
 }
 
 /// I6: with a quorum up, somebody gets each lock.

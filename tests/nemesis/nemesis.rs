@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use crate::fault::{Fault, Manners, STEP, Scope};
 use crate::hands::{Held, break_it, make_good};
 use crate::history::now;
+use crate::stroke::{Stroke, Victim};
 use crate::worker::{GUARD, TTL};
 use crate::workers::{PROCESSES, Workers};
 
@@ -16,14 +17,6 @@ const AT_A_TIME: usize = 2;
 /// After so long, a node that has forgotten its counters has got them from the others; and what a clock that was ahead has
 /// started them from is past.
 const FORGETFUL: Duration = Duration::from_secs(1).saturating_add(STEP);
-
-/// From when to when what the promise builds on was not so, on one node, on the clock of [`now`].
-pub(crate) struct Breach {
-    pub(crate) node: usize,
-    pub(crate) fault: Fault,
-    pub(crate) from: i64,
-    pub(crate) to: i64,
-}
 
 enum Stage {
     Broken(Fault, Held),
@@ -47,7 +40,8 @@ pub(crate) struct Nemesis<'a> {
     /// When a clock was last ahead of the others.
     ahead: Option<Instant>,
     pub(crate) struck: BTreeMap<Fault, usize>,
-    pub(crate) breaches: Vec<Breach>,
+    /// In the order of time.
+    pub(crate) strokes: Vec<Stroke>,
 }
 
 impl<'a> Nemesis<'a> {
@@ -63,7 +57,7 @@ impl<'a> Nemesis<'a> {
             forgot: BTreeMap::new(),
             ahead: None,
             struck: BTreeMap::new(),
-            breaches: Vec::new(),
+            strokes: Vec::new(),
         }
     }
 
@@ -125,11 +119,13 @@ impl<'a> Nemesis<'a> {
         let number = self.good_nodes()[0];
         let from = now();
         let held = break_it(self.node(number), fault).await;
+        self.note(fault, false, Victim::Node(number), from);
         if fault.shift().is_some_and(|shift| shift > 0) {
-            self.breach(number, fault, from);
             self.ahead = Some(Instant::now());
         }
-        let until = Instant::now() + Duration::from_millis(self.random.u64(100..1_500));
+        // What was forgotten matters as long as somebody holds it.
+        let longest = if fault == Fault::Emptied { 300 } else { 1_500 };
+        let until = Instant::now() + Duration::from_millis(self.random.u64(100..longest));
         if fault.forgetting() > 0 {
             self.forgot.insert(number, until + GUARD);
         }
@@ -146,8 +142,8 @@ impl<'a> Nemesis<'a> {
         for number in &good[..nodes] {
             let from = now();
             break_it(self.node(*number), fault).await;
+            self.note(fault, false, Victim::Node(*number), from);
             if fault.forgetting() > 0 {
-                self.breach(*number, fault, from);
                 self.forgot.insert(*number, Instant::now());
             }
         }
@@ -155,19 +151,23 @@ impl<'a> Nemesis<'a> {
 
     async fn strike_worker(&mut self, fault: Fault) {
         let worker = self.random.usize(..PROCESSES);
+        let from = now();
         if fault == Fault::WorkerKilled {
-            return self.workers.kill(worker).await;
+            self.workers.kill(worker).await;
+        } else {
+            self.workers.stop(worker);
+            let longer = TTL + Duration::from_millis(self.random.u64(200..1_500));
+            self.stopped = Some((worker, Instant::now() + longer));
         }
-        self.workers.stop(worker);
-        let longer = TTL + Duration::from_millis(self.random.u64(200..1_500));
-        self.stopped = Some((worker, Instant::now() + longer));
+        self.note(fault, false, Victim::Worker(worker), from);
     }
 
-    fn breach(&mut self, node: usize, fault: Fault, from: i64) {
+    fn note(&mut self, fault: Fault, mended: bool, victim: Victim, from: i64) {
         let to = now();
-        self.breaches.push(Breach {
-            node,
+        self.strokes.push(Stroke {
             fault,
+            mended,
+            victim,
             from,
             to,
         });
@@ -175,7 +175,9 @@ impl<'a> Nemesis<'a> {
 
     async fn repair_what_is_due(&mut self, due: Instant) {
         if let Some((worker, _)) = self.stopped.take_if(|(_, until)| *until <= due) {
+            let from = now();
             self.workers.resume(worker);
+            self.note(Fault::WorkerStopped, true, Victim::Worker(worker), from);
         }
         let nodes = self.broken.iter().filter(|(_, (until, _))| *until <= due);
         for number in nodes.map(|(number, _)| *number).collect::<Vec<_>>() {
@@ -184,11 +186,9 @@ impl<'a> Nemesis<'a> {
             };
             let from = now();
             make_good(self.node(number), fault, held).await;
-            match fault.shift() {
-                Some(0..) => self.ahead = Some(Instant::now()),
-                // For the keys on that node, time makes a leap.
-                Some(_) => self.breach(number, fault, from),
-                None => {}
+            self.note(fault, true, Victim::Node(number), from);
+            if fault.shift().is_some_and(|shift| shift > 0) {
+                self.ahead = Some(Instant::now());
             }
             if fault.is_guarded() {
                 let votes = Instant::now() + GUARD;

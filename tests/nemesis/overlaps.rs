@@ -1,10 +1,10 @@
 //! Which leases overlapped, and why they may have.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::time::Duration;
 
 use crate::fault::Fault;
-use crate::nemesis::Breach;
+use crate::stroke::{Stroke, Victim};
 use crate::worker::TTL;
 
 /// When a lease was held, on the clock of [`now`](crate::history::now): from when its holder had it until it gave it back,
@@ -42,24 +42,31 @@ pub(crate) fn overlaps(spans: &[Span]) -> Vec<Overlap> {
 impl Overlap {
     /// What went wrong, within a TTL before the second lease, with a node that granted it: one of them had granted the first
     /// one too, or confirmed it, and would have remembered it for a TTL.
-    pub(crate) fn explanations(&self, breaches: &[Breach]) -> BTreeSet<Fault> {
-        let time = self.second.start;
-        let relevant = breaches.iter().filter(|breach| {
-            self.second.granters >> breach.node & 1 == 1
-                && breach.from <= time
-                && breach.to >= time - TTL.as_nanos() as i64
-        });
-        relevant.map(|breach| breach.fault).collect()
+    pub(crate) fn explanations(&self, strokes: &[Stroke]) -> BTreeSet<Fault> {
+        let breaches = self
+            .within(TTL, strokes)
+            .filter(|stroke| stroke.is_breach() && self.has_granted(stroke.victim));
+        breaches.map(|stroke| stroke.fault).collect()
     }
-}
 
-impl fmt::Display for Overlap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn within<'a>(&self, time: Duration, strokes: &'a [Stroke]) -> impl Iterator<Item = &'a Stroke> {
+        let until = self.second.start;
+        let since = until - time.as_nanos() as i64;
+        strokes
+            .iter()
+            .filter(move |stroke| stroke.from <= until && stroke.to >= since)
+    }
+
+    fn has_granted(&self, victim: Victim) -> bool {
+        matches!(victim, Victim::Node(node) if self.second.granters >> node & 1 == 1)
+    }
+
+    /// Everything there is to know of it.
+    pub(crate) fn story(&self, strokes: &[Stroke]) -> String {
         let Overlap { first, second } = self;
         let millis = |time: i64| (time - first.start) as f64 / 1e6;
-        write!(
-            f,
-            "job{}: {} (granted by {:05b}) was held until {:.1} ms after its start, {} (granted by {:05b}) from {:.1} ms to {:.1} ms",
+        let mut story = format!(
+            "job{}: {} (granted by {:05b}) was held for {:.1} ms, and {} (granted by {:05b}) from {:.1} ms to {:.1} ms",
             first.resource,
             first.token,
             first.granters,
@@ -68,6 +75,11 @@ impl fmt::Display for Overlap {
             second.granters,
             millis(second.start),
             millis(second.end),
-        )
+        );
+        for stroke in self.within(3 * TTL, strokes) {
+            story.push_str("\n    ");
+            story.push_str(&stroke.line(first.start));
+        }
+        story
     }
 }

@@ -7,9 +7,9 @@ use tokio_postgres::Client;
 
 use crate::fault::{Fault, Manners};
 use crate::history::RESOURCES;
-use crate::nemesis::Breach;
 use crate::order::{Grant, in_order};
-use crate::overlaps::{Overlap, Span, overlaps};
+use crate::overlaps::{Span, overlaps};
+use crate::stroke::Stroke;
 
 /// How often what happened.
 type Counts = BTreeMap<String, usize>;
@@ -23,7 +23,8 @@ pub(crate) struct Report {
     node_faults: Counts,
     /// By their explanations.
     explained: Counts,
-    unexplained: Vec<Overlap>,
+    /// And the stories of all others.
+    unexplained: Vec<String>,
     writes: usize,
     /// By the fenced table: because the lease was over, and although it was not.
     refused: (usize, usize),
@@ -36,15 +37,15 @@ impl Report {
     pub(crate) async fn make(
         history: &Client,
         manners: Manners,
-        faults: &BTreeMap<Fault, usize>,
-        breaches: &[Breach],
+        faults: BTreeMap<Fault, usize>,
+        strokes: &[Stroke],
         keys_left: i64,
     ) -> Report {
         tokens_in_order(history).await;
         no_stale_write(history).await;
         let mut report = Report {
             manners,
-            faults: faults.clone(),
+            faults,
             grants: 0,
             endings: count(
                 history,
@@ -63,9 +64,9 @@ impl Report {
         let spans = spans(history).await;
         report.grants = spans.len();
         for overlap in overlaps(&spans) {
-            let reasons = overlap.explanations(breaches);
+            let reasons = overlap.explanations(strokes);
             if reasons.is_empty() {
-                report.unexplained.push(overlap);
+                report.unexplained.push(overlap.story(strokes));
             } else {
                 let reasons: Vec<String> = reasons.iter().map(|fault| format!("{fault:?}")).collect();
                 *report.explained.entry(reasons.join(" + ")).or_default() += 1;
@@ -91,13 +92,31 @@ impl Report {
 
     /// Whether the locks have kept their promise.
     pub(crate) fn check(&self) {
-        let unexplained: Vec<String> = self.unexplained.iter().take(5).map(Overlap::to_string).collect();
-        assert!(unexplained.is_empty(), "{unexplained:#?}");
+        let few = &self.unexplained[..self.unexplained.len().min(5)];
+        assert!(few.is_empty(), "{}", few.join("\n"));
         if self.manners == Manners::Promised {
             assert!(self.explained.is_empty(), "leases overlapped");
             assert_eq!(self.refused.1, 0, "refused, though the lock was held");
         }
         assert_eq!(self.keys_left, 0, "keys are left on the nodes");
+    }
+
+    /// R5: of faults that a long trial has often enough, for somebody to run into them.
+    pub(crate) fn check_names(&self) {
+        const NAMES: [&str; 9] = [
+            "CannotPersist",
+            "Disconnected",
+            "Loading",
+            "OutOfMemory",
+            "Restarted",
+            "Server: ERR max number of clients reached",
+            "Timeout",
+            "Unfit",
+            "WrongType",
+        ];
+        for name in NAMES {
+            assert!(self.node_faults.contains_key(name), "nobody was told of {name}");
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use quorlock::node::Reply;
+use quorlock::node::{Fault, Reply};
 use quorlock::{AcquireError, Lease, Redlock};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::io::AsyncReadExt;
@@ -90,7 +90,13 @@ async fn compete(redlock: Redlock, journal: Journal, over: CancellationToken) {
 fn faults(error: &AcquireError) -> Vec<String> {
     let votes = error.votes().into_iter().flat_map(|votes| votes.iter());
     let faults = votes.filter_map(|vote| vote.answer.as_ref()?.as_ref().err());
-    faults.map(name_of).collect()
+    faults
+        .map(|fault| match fault {
+            // Without a name of its own.
+            Fault::Server { message } => format!("Server: {message}"),
+            fault => name_of(fault),
+        })
+        .collect()
 }
 
 /// Of a variant.
@@ -134,9 +140,9 @@ impl Work<'_> {
         let careful = fastrand::u8(..) < 192;
         // Some hold it for several times the TTL.
         let (writes, pause) = match fastrand::u8(..) {
-            0..16 if self.renewed => (fastrand::u8(5..15), 300),
-            16..32 => (fastrand::u8(1..5), 400),
-            _ => (fastrand::u8(1..4), 20),
+            0..8 if self.renewed => (fastrand::u8(5..15), 300),
+            8..20 => (fastrand::u8(1..5), 400),
+            _ => (fastrand::u8(1..4), 15),
         };
         for _ in 0..writes {
             if !self
