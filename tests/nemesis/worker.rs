@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use quorlock::node::{Fault, Reply};
 use quorlock::{AcquireError, Lease, Redlock};
-use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 use tokio_postgres::NoTls;
@@ -24,7 +23,8 @@ const TASKS: usize = 3;
 /// Takes locks until its input ends.
 pub(crate) async fn work(task: Task) -> ExitCode {
     // While it is stopped, it would not notice the end of its input.
-    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     fastrand::seed(task.number);
     let over = CancellationToken::new();
     let redlock = connect(&task.nodes).await;
