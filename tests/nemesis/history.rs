@@ -12,6 +12,7 @@ pub(crate) const TABLES: &str = "
     CREATE SEQUENCE moment;
     CREATE TABLE leases (
         id       BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        worker   BIGINT NOT NULL,
         resource INT NOT NULL,
         token    BIGINT NOT NULL,
         began    BIGINT NOT NULL,  -- moment before the attempt
@@ -38,8 +39,8 @@ pub(crate) const TABLES: &str = "
 
 const BEGIN: &str = "SELECT nextval('moment')";
 const WON: &str = "
-    INSERT INTO leases (resource, token, began, won, granters, start, until)
-    VALUES ($1, $2, $3, nextval('moment'), $4, $5, $6) RETURNING id";
+    INSERT INTO leases (worker, resource, token, began, won, granters, start, until)
+    VALUES ($1, $2, $3, $4, nextval('moment'), $5, $6, $7) RETURNING id";
 const READ: &str = "SELECT value FROM unfenced WHERE resource = $1";
 const OVERWRITE: &str = "UPDATE unfenced SET value = $2, writes = writes + 1 WHERE resource = $1";
 const WRITE: &str = "
@@ -81,6 +82,7 @@ struct Statements {
 
 /// A grant, as it is written down.
 pub(crate) struct Won {
+    pub(crate) worker: i64,
     pub(crate) resource: i32,
     pub(crate) token: i64,
     pub(crate) began: i64,
@@ -118,6 +120,7 @@ impl Journal {
     /// After it; the lease's number.
     pub(crate) async fn won(&self, won: &Won) -> i64 {
         let Won {
+            worker,
             resource,
             token,
             began,
@@ -129,7 +132,7 @@ impl Journal {
             .client
             .query_one(
                 &self.statements.won,
-                &[resource, token, began, granters, start, until],
+                &[worker, resource, token, began, granters, start, until],
             )
             .await;
         row.unwrap().get(0)

@@ -43,8 +43,9 @@ use report::Report;
 use server::Tampered;
 use task::Task;
 use worker::TTL;
-use workers::Workers;
+use workers::{PROCESSES, Workers};
 
+const NODES: usize = 5;
 /// For a look in passing.
 const SECONDS: u64 = 20;
 /// So long a trial goes on until there has been every fault,
@@ -83,7 +84,7 @@ async fn trial(manners: Manners) {
     println!("{manners:?}: {seconds} s, QUORLOCK_SEED={seed}");
     let binary = Tampered::build();
     let testbed = Testbed::builder()
-        .nodes(5)
+        .nodes(NODES)
         .proxies(true)
         .server(binary.server())
         .start()
@@ -93,7 +94,7 @@ async fn trial(manners: Manners) {
     let history = database.connect().await;
     history.batch_execute(TABLES).await.unwrap();
     let mut workers = Workers::start(&testbed, &database);
-    everyone_is_served(&history).await;
+    everything_works(&history).await;
 
     let started = Instant::now();
     let mut nemesis = Nemesis::new(&testbed, &mut workers, manners, seed);
@@ -109,7 +110,7 @@ async fn trial(manners: Manners) {
     }
     nemesis.make_good().await;
     let (struck, strokes) = (nemesis.struck, nemesis.strokes);
-    everyone_is_served(&history).await;
+    everything_works(&history).await;
     workers.end().await;
     let keys_left = keys_left(&testbed, manners).await;
     let report = Report::make(&history, manners, struck, &strokes, keys_left).await;
@@ -120,12 +121,21 @@ async fn trial(manners: Manners) {
     }
 }
 
-/// I6: with a quorum up, somebody gets each lock.
-async fn everyone_is_served(history: &Client) {
+/// I6: with a quorum up, somebody gets each lock; and each process finds its way back to all nodes.
+async fn everything_works(history: &Client) {
     let moment = number(history, "SELECT nextval('moment')").await;
     eventually("each lock is taken", || async {
         let served = format!("SELECT count(DISTINCT resource) FROM leases WHERE won > {moment}");
         number(history, &served).await == i64::from(RESOURCES)
+    })
+    .await;
+    eventually("each process gets locks from each node", || async {
+        let voting = format!(
+            "SELECT count(*) FROM (
+                SELECT bit_or(granters) AS nodes FROM leases WHERE won > {moment} GROUP BY worker
+            ) workers WHERE nodes = (1 << {NODES}) - 1"
+        );
+        number(history, &voting).await == PROCESSES as i64
     })
     .await;
 }
@@ -145,13 +155,9 @@ async fn keys_left(testbed: &Testbed, manners: Manners) -> i64 {
     let mut left = 0;
     for node in testbed.nodes() {
         let forget = "for _, key in ipairs(redis.call('KEYS', 'filler:*')) do redis.call('UNLINK', key) end";
-        hands::tell(node, &["EVAL", forget, "0"]).await;
-        left += node
-            .command(&["EVAL", LOCK_KEYS, "0"])
-            .await
-            .unwrap()
-            .as_int()
-            .unwrap();
+        hands::ask(node, &["EVAL", forget, "0"]).await;
+        let keys = hands::ask(node, &["EVAL", LOCK_KEYS, "0"]).await;
+        left += keys.as_int().unwrap();
     }
     left
 }

@@ -33,7 +33,12 @@ pub(crate) async fn work(task: Task) -> ExitCode {
         let (client, connection) = tokio_postgres::connect(&task.database, NoTls).await.unwrap();
         tokio::spawn(connection);
         let journal = Journal::open(client).await;
-        tasks.spawn(compete(redlock.clone(), journal, over.clone()));
+        tasks.spawn(compete(
+            task.number as i64,
+            redlock.clone(),
+            journal,
+            over.clone(),
+        ));
     }
     let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
     over.cancel();
@@ -57,7 +62,7 @@ async fn connect(nodes: &str) -> Redlock {
     }
 }
 
-async fn compete(redlock: Redlock, journal: Journal, over: CancellationToken) {
+async fn compete(worker: i64, redlock: Redlock, journal: Journal, over: CancellationToken) {
     while !over.is_cancelled() {
         let resource = fastrand::i32(0..RESOURCES);
         let renewed = fastrand::bool();
@@ -71,6 +76,7 @@ async fn compete(redlock: Redlock, journal: Journal, over: CancellationToken) {
         match outcome {
             Ok(lease) => {
                 let work = Work {
+                    worker,
                     journal: &journal,
                     lease,
                     resource,
@@ -108,6 +114,7 @@ fn name_of(value: &impl std::fmt::Debug) -> String {
 
 /// What is done under one lease.
 struct Work<'a> {
+    worker: i64,
     journal: &'a Journal,
     lease: Lease,
     resource: i32,
@@ -128,6 +135,7 @@ impl Work<'_> {
         let time = now();
         let (start, until) = self.seen().unwrap_or((time, time));
         let won = Won {
+            worker: self.worker,
             resource: self.resource,
             token,
             began,
