@@ -5,29 +5,24 @@ use std::time::Duration;
 use quorlock::testbed::{Data, Testbed};
 
 use crate::common::unguarded;
-use crate::server::{Tampered, shift, shifted};
+use crate::server::{shift, shifted, tampered};
 use crate::{all_up, flush, grant, masters};
 
 /// A server with a clock of its own, which can be set while it runs.
 struct Shifted {
     testbed: Testbed,
-    _binary: Tampered,
 }
 
 impl Shifted {
     async fn start() -> Shifted {
-        let binary = Tampered::build();
         let testbed = Testbed::builder()
             .nodes(1)
             .arg("appendfsync", "no")
-            .server(binary.server())
+            .server(tampered())
             .start()
             .await
             .unwrap();
-        Shifted {
-            testbed,
-            _binary: binary,
-        }
+        Shifted { testbed }
     }
 
     async fn set(&self, seconds: i64) {

@@ -7,50 +7,52 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use quorlock::testbed::TestNode;
-use tempfile::TempDir;
 
 /// In a node's folder: by how many microseconds its clock is off,
 const SHIFT: &str = "shift";
 /// and what its next start gets besides the testbed's settings.
 const SETTINGS: &str = "settings";
 
-/// A server binary for a testbed, each of whose nodes can be tampered with by itself.
-pub(crate) struct Tampered {
-    folder: TempDir,
+/// A server binary for a testbed ([`TestbedBuilder::server`](quorlock::testbed::TestbedBuilder::server)), each of whose nodes
+/// can be tampered with by itself. It is built anew, among what else was built.
+pub(crate) fn tampered() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(folder).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/shift.c");
+    let library = put(&folder.join("shift.so"), |new| {
+        // Rust needs a C compiler to link with, so there is one.
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([new, &source]);
+        assert!(compiler.status().unwrap().success());
+    });
+    // Servers are started in their node's folder. Without a file that is long enough, the map would have no bytes.
+    let text = format!(
+        "#!/bin/sh\n\
+         [ -f {SHIFT} ] || head -c 8 /dev/zero >{SHIFT}\n\
+         more=$(cat {SETTINGS} 2>/dev/null)\n\
+         server=${{QUORLOCK_REDIS_SERVER:-redis-server}}\n\
+         QUORLOCK_CLOCK_SHIFT=\"$PWD/{SHIFT}\" LD_PRELOAD='{}' exec \"$server\" \"$@\" $more\n",
+        library.display(),
+    );
+    let server = folder.join("tampered-server");
+    // Not once more: what was just written cannot be executed while a process that is being started has it open as well.
+    if fs::read_to_string(&server).ok().as_ref() == Some(&text) {
+        return server;
+    }
+    put(&server, |new| {
+        fs::write(new, &text).unwrap();
+        fs::set_permissions(new, PermissionsExt::from_mode(0o700)).unwrap();
+    })
 }
 
-impl Tampered {
-    pub(crate) fn build() -> Tampered {
-        let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/shift.c");
-        let library = folder.path().join("shift.so");
-        // Rust needs a C compiler to link with, so there is one.
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .args([&library, &source])
-            .status()
-            .unwrap();
-        assert!(compiled.success());
-        let tampered = Tampered { folder };
-        // Servers are started in their node's folder. Without a file that is long enough, the map would have no bytes.
-        let text = format!(
-            "#!/bin/sh\n\
-             [ -f {SHIFT} ] || head -c 8 /dev/zero >{SHIFT}\n\
-             more=$(cat {SETTINGS} 2>/dev/null)\n\
-             QUORLOCK_CLOCK_SHIFT=\"$PWD/{SHIFT}\" LD_PRELOAD='{}' exec {} \"$@\" $more\n",
-            library.display(),
-            std::env::var("QUORLOCK_REDIS_SERVER").unwrap_or("redis-server".into()),
-        );
-        let server = tampered.server();
-        fs::write(&server, text).unwrap();
-        fs::set_permissions(&server, PermissionsExt::from_mode(0o700)).unwrap();
-        tampered
-    }
-
-    /// For [`TestbedBuilder::server`](quorlock::testbed::TestbedBuilder::server).
-    pub(crate) fn server(&self) -> PathBuf {
-        self.folder.path().join("server")
-    }
+/// Makes a file as a whole: others may be using it, or making it too.
+fn put(path: &Path, make: impl FnOnce(&PathBuf)) -> PathBuf {
+    let new = path.with_extension(uuid::Uuid::new_v4().simple().to_string());
+    make(&new);
+    fs::rename(&new, path).unwrap();
+    path.to_owned()
 }
 
 /// Puts a node's clock so many microseconds ahead of the machine's, or behind, from now on.

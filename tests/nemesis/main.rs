@@ -40,7 +40,7 @@ use history::{RESOURCES, TABLES};
 use nemesis::Nemesis;
 use postgres::Database;
 use report::Report;
-use server::Tampered;
+use server::tampered;
 use task::Task;
 use worker::TTL;
 use workers::{PROCESSES, Workers};
@@ -82,11 +82,10 @@ async fn trial(manners: Manners) {
     let seconds = env::var("QUORLOCK_NEMESIS_SECONDS").map_or(SECONDS, |text| text.parse().unwrap());
     let seed = env::var("QUORLOCK_SEED").map_or_else(|_| fastrand::u64(..), |text| text.parse().unwrap());
     println!("{manners:?}: {seconds} s, QUORLOCK_SEED={seed}");
-    let binary = Tampered::build();
     let testbed = Testbed::builder()
         .nodes(NODES)
         .proxies(true)
-        .server(binary.server())
+        .server(tampered())
         .start()
         .await
         .unwrap();
