@@ -29,7 +29,15 @@ pub(crate) struct Report {
     /// By the fenced table: because the lease was over, and although it was not.
     refused: (usize, usize),
     unfenced: (i64, i64),
-    keys_left: i64,
+    left: Left,
+}
+
+/// I5: how many locks had keys on some node although nobody held them.
+pub(crate) struct Left {
+    /// When their processes had cleaned up and ended;
+    pub(crate) behind: usize,
+    /// and when what those had left behind that did not end by themselves, had expired.
+    pub(crate) finally: usize,
 }
 
 impl Report {
@@ -39,7 +47,7 @@ impl Report {
         manners: Manners,
         faults: BTreeMap<Fault, usize>,
         strokes: &[Stroke],
-        keys_left: i64,
+        left: Left,
     ) -> Report {
         tokens_in_order(history).await;
         no_stale_write(history).await;
@@ -59,7 +67,7 @@ impl Report {
             writes: 0,
             refused: (0, 0),
             unfenced: (0, 0),
-            keys_left,
+            left,
         };
         let spans = spans(history).await;
         report.grants = spans.len();
@@ -98,7 +106,8 @@ impl Report {
             assert!(self.explained.is_empty(), "leases overlapped");
             assert_eq!(self.refused.1, 0, "refused, though the lock was held");
         }
-        assert_eq!(self.keys_left, 0, "keys are left on the nodes");
+        assert_eq!(self.left.behind, 0, "processes ended without cleaning up");
+        assert_eq!(self.left.finally, 0, "keys are left on the nodes");
     }
 
     /// R5: of faults that a long trial has often enough, for somebody to run into them.
@@ -196,7 +205,8 @@ impl fmt::Display for Report {
         table(f, "overlaps of leases, by what explains them", &self.explained)?;
         line(f, "overlaps that nothing explains", self.unexplained.len())?;
         line(f, "tokens issued twice, or out of order", 0)?;
-        line(f, "keys left on the nodes", self.keys_left)
+        line(f, "locks left behind by who cleaned up", self.left.behind)?;
+        line(f, "locks left on nodes", self.left.finally)
     }
 }
 
