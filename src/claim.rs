@@ -47,7 +47,12 @@ pub(crate) struct Claim {
     stragglers: Option<Stragglers>,
     /// The release, once it is sent: tells where the token is no more.
     release: Option<Round>,
+    /// W1: tells the next of this process, once the lock was won and is given up.
+    freed: Option<Freed>,
 }
+
+/// What is done when a lock that was held is given up.
+pub(crate) type Freed = Box<dyn FnOnce() + Send>;
 
 impl Claim {
     /// Sends an acquire to all nodes, under a token of its own (A1). A drop from here on cleans up.
@@ -77,6 +82,7 @@ impl Claim {
             counters: Vec::new(),
             stragglers: None,
             release: None,
+            freed: None,
         };
         // Not before there is a claim that cleans up: a node of somebody's own making may panic half way.
         claim.acquire.send(|_| request.clone());
@@ -136,7 +142,8 @@ impl Claim {
 
     /// The acquire won. It is still sent to nodes in whose lanes it waits: a lease on a bare quorum would not outlive the
     /// loss of a single node.
-    pub(crate) fn won(&mut self) {
+    pub(crate) fn won(&mut self, freed: Freed) {
+        self.freed = Some(freed);
         self.won_on = Some(self.whereabouts());
         let outstanding = self.acquire.take_outstanding();
         if !outstanding.is_empty() {
@@ -194,6 +201,8 @@ impl Claim {
         self.let_stragglers_go();
         let mut round = Round::new(&self.nodes, self.release_budget, self.janitor.home());
         round.send(|node| self.release_request(node));
+        // Whoever asks from here on is behind the deletion, in every lane.
+        self.say_that_it_is_free();
         let round = self.release.insert(round);
         round.settle(|tally| tally.standing() != Standing::Pending).await;
         match round.tally().standing() {
@@ -238,6 +247,12 @@ impl Claim {
                     *known = Some(counter);
                 }
             }
+        }
+    }
+
+    fn say_that_it_is_free(&mut self) {
+        if let Some(freed) = self.freed.take() {
+            freed();
         }
     }
 
@@ -286,6 +301,7 @@ impl Drop for Claim {
             };
             self.janitor.remove(node, leftover);
         }
+        self.say_that_it_is_free();
     }
 }
 

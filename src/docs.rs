@@ -6,5 +6,9 @@ pub mod benchmarks {}
 pub mod design {}
 #[doc = include_str!("../docs/guarantees.md")]
 pub mod guarantees {}
+#[doc = include_str!("../docs/operating.md")]
+pub mod operating {}
 #[doc = include_str!("../docs/stores.md")]
 pub mod stores {}
+#[doc = include_str!("../docs/tool.md")]
+pub mod tool {}

@@ -245,12 +245,11 @@ impl Hold {
 
     /// What a node has answered to that.
     pub(crate) fn healed(&self, node: usize, answer: &Answer) {
-        tracing::info!(
-            resource = &*self.resource,
-            node = &**self.nodes[node].name(),
-            ?answer,
-            "key set again"
-        );
+        let (resource, node_name) = (&*self.resource, &**self.nodes[node].name());
+        match answer {
+            Ok(Reply::Granted { .. }) => tracing::info!(resource, node = node_name, "key set again"),
+            other => tracing::debug!(resource, node = node_name, answer = ?other, "key not set again"),
+        }
         if let Some(claim) = self.claim().as_mut() {
             claim.healed(node, answer);
         }

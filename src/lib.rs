@@ -1,5 +1,5 @@
 // The page's links lead to files; here, to pages of their own. The first definition of a link counts.
-#![doc = "[guarantees]: docs/guarantees/index.html\n[design]: docs/design/index.html\n[stores]: docs/stores/index.html\n[benchmarks]: docs/benchmarks/index.html\n"]
+#![doc = "[guarantees]: docs/guarantees/index.html\n[design]: docs/design/index.html\n[stores]: docs/stores/index.html\n[operating]: docs/operating/index.html\n[tool]: docs/tool/index.html\n[benchmarks]: docs/benchmarks/index.html\n"]
 #![doc = include_str!("../README.md")]
 
 mod builder;
@@ -16,6 +16,7 @@ mod lease;
 pub mod node;
 mod options;
 mod protocol;
+mod queue;
 mod redis;
 mod redlock;
 mod renewal;

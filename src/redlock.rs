@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::builder::RedlockBuilder;
 use crate::claim::Claim;
 use crate::error::{AcquireError, ConnectError, RunError, Votes};
@@ -14,6 +16,7 @@ use crate::lease::{Lease, LeaseHandle};
 use crate::node::NodeState;
 use crate::options::{self, LockOptions, Terms, Wait};
 use crate::protocol::quorum::Verdict;
+use crate::queue::Queues;
 use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
 use crate::wait::Waiting;
@@ -33,6 +36,7 @@ struct Inner {
     defaults: LockOptions,
     janitor: Janitor,
     shut_down: AtomicBool,
+    queues: Queues<Told>,
 }
 
 /// One node of a set, as it stands.
@@ -77,6 +81,7 @@ impl Redlock {
                 defaults,
                 janitor,
                 shut_down,
+                queues: Queues::default(),
             }),
         }
     }
@@ -196,6 +201,9 @@ impl LockRequest {
 
     /// Acquires the lock, trying for as long as set by [`within`](Self::within) or [`forever`](Self::forever).
     ///
+    /// Those who wait for the same resource with the same manager (or a clone of it) get it in the order in which they came, and
+    /// only the first of them asks the nodes. `attempts` in errors counts an acquire's own.
+    ///
     /// # Errors
     /// [`AcquireError::Held`] if somebody else has it, [`AcquireError::NoQuorum`] if too few nodes answer: each with what
     /// every node said.
@@ -207,6 +215,19 @@ impl LockRequest {
         let terms = self.options.terms()?;
         let key = options::key(&inner.prefix, &self.resource)?;
         let mut waiting = Waiting::new(self.options.wait, self.options.backoff, terms.ttl);
+        let home = inner.janitor.home();
+        // W1: one of this process at a time. A single attempt does not wait, for its turn neither.
+        let mut place = (self.options.wait != Wait::Try).then(|| inner.queues.enter(&key));
+        if let Some(place) = &mut place {
+            let in_front = place.reach_the_front(waiting.end(), &home.runtime).await;
+            if let Some(told) = place.told() {
+                // Whoever was in front made the last attempt for all whose time is up.
+                if !in_front || waiting.is_over() {
+                    return Err(told.defeat.into_error(self.resource.clone(), &waiting));
+                }
+                waiting.learn(told.out_of_reach_since);
+            }
+        }
         loop {
             let defeat = {
                 // Seen by a shutdown that begins from here on, or sees it.
@@ -223,8 +244,23 @@ impl LockRequest {
             };
             let quorum = !matches!(defeat, Defeat::NoQuorum(_));
             match waiting.next_attempt(quorum, fastrand::u32(..)) {
-                Some(moment) => sleep_until(&inner.janitor.home().runtime, moment).await,
                 None => return Err(defeat.into_error(self.resource.clone(), &waiting)),
+                Some(moment) => {
+                    let again = sleep_until(&home.runtime, moment);
+                    let Some(place) = &place else {
+                        again.await;
+                        continue;
+                    };
+                    place.tell(Told {
+                        defeat,
+                        out_of_reach_since: waiting.out_of_reach_since(),
+                    });
+                    tokio::select! {
+                        biased;
+                        () = place.freed() => {}
+                        () = again => {}
+                    }
+                }
             }
         }
     }
@@ -318,13 +354,22 @@ impl LockRequest {
         if clock.now() >= t0 + kept {
             return Err(Defeat::TooLate(votes));
         }
-        claim.won();
+        let (queues, freed) = (inner.queues.clone(), key.clone());
+        claim.won(Box::new(move || queues.freed(&freed)));
         let hold = Hold::new(self.resource.clone(), terms, votes, token, expiries, claim);
         Ok(Lease::start(hold))
     }
 }
 
+/// What whoever is in front of a queue was told last.
+#[derive(Clone)]
+struct Told {
+    defeat: Defeat,
+    out_of_reach_since: Option<Instant>,
+}
+
 /// How an attempt was lost.
+#[derive(Clone)]
 enum Defeat {
     Held(Votes),
     NoQuorum(Votes),

@@ -33,6 +33,30 @@ impl Waiting {
         }
     }
 
+    /// When waiting ends, if that is settled.
+    pub(crate) fn end(&self) -> Option<Instant> {
+        match self.wait {
+            Wait::Try => Some(self.started),
+            Wait::Within(limit) => self.started.checked_add(limit),
+            Wait::Forever => None,
+        }
+    }
+
+    /// Whether there is no time left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.end().is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// Since when no quorum of nodes has answered.
+    pub(crate) fn out_of_reach_since(&self) -> Option<Instant> {
+        self.out_of_reach_since
+    }
+
+    /// The same, as somebody else has found it.
+    pub(crate) fn learn(&mut self, out_of_reach_since: Option<Instant>) {
+        self.out_of_reach_since = out_of_reach_since;
+    }
+
     /// An attempt has failed; `quorum` tells whether a quorum of nodes answered it.
     ///
     /// The moment of the next attempt, or `None` if there is to be none. Nothing sleeps without trying afterwards: what

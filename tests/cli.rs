@@ -271,6 +271,18 @@ async fn concurrent_runs_never_overlap() {
 }
 
 #[tokio::test]
+async fn a_name_does_nothing_to_a_terminal() {
+    let testbed = testbed().await;
+    let name = "a\x1b]0;owned\x07\nquorlock: released b\u{9b}31m";
+    let output = finish(with(&testbed.urls(), &["-v", "run", name, "--", "true"])).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("\\u{1b}]0;owned\\u{7}\\nquorlock"), "{said}");
+    assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
+    assert!(!said.contains("\nquorlock: released b"), "{said}");
+}
+
+#[tokio::test]
 async fn a_held_lock_is_said_to_be_held() {
     let testbed = testbed().await;
     let urls = testbed.urls();

@@ -23,7 +23,7 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 18] = [
+const LAYERS: [&[&str]; 19] = [
     &["builder", "redlock"],
     &["lease"],
     &["watchdog"],
@@ -33,6 +33,7 @@ const LAYERS: [&[&str]; 18] = [
     &["certify"],
     &["janitor"],
     &["wait"],
+    &["queue"],
     &["round"],
     &["timer"],
     &["error"],

@@ -14,41 +14,117 @@ use crate::protocol::backoff::Backoff;
 /// Between two tries to connect.
 const FASTEST: Duration = Duration::from_millis(5);
 const SLOWEST: Duration = Duration::from_millis(500);
+/// The same for a node that can be connected to and then does not answer.
+const HUNG_FASTEST: Duration = Duration::from_millis(250);
+const HUNG_SLOWEST: Duration = Duration::from_secs(5);
 
 /// Runs until dropped.
 pub(super) async fn keep(endpoint: Endpoint, lane: Arc<Lane>) {
-    let backoff = Backoff::new(FASTEST, SLOWEST);
-    let mut failures = 0u32;
+    let mut breaker = Breaker::default();
     let mut before = Predecessor::default();
     loop {
-        let fault = match Link::open(&endpoint, &before).await {
+        let (end, fault) = match Link::open(&endpoint, &before).await {
             Ok((link, mut task)) => {
                 let since = Instant::now();
                 let link = Arc::new(link);
                 lane.up(Arc::clone(&link));
-                let fault = tokio::select! {
-                    fault = task.ended() => fault,
+                let (given_up, fault) = tokio::select! {
+                    fault = task.ended() => (false, fault),
                     // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
-                    fault = link.failed() => fault,
+                    fault = link.failed() => (true, fault),
                 };
                 before.last = Some((link.run_id().clone(), Instant::now()));
                 before.was_replica = false;
-                // One that is lost as soon as it is made counts as a failure like any other.
-                if since.elapsed() > SLOWEST {
-                    failures = 0;
-                }
-                fault
+                let end = match link.has_served() {
+                    false if given_up => End::Hung,
+                    // One that is lost as soon as it is made counts as a failure like any other.
+                    _ if since.elapsed() <= SLOWEST => End::Failed,
+                    _ => End::Served,
+                };
+                (end, fault)
             }
             Err(fault) => {
                 before.was_replica |= fault == Fault::Unfit(Unfit::Replica);
-                fault
+                (End::Failed, fault)
             }
         };
-        if failures == 0 {
+        if breaker.is_closed() || end == End::Served {
             tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
         }
-        failures = failures.saturating_add(1);
         lane.down(&fault);
-        sleep(backoff.delay(failures, fastrand::u32(..))).await;
+        sleep(breaker.delay(end, fastrand::u32(..))).await;
+    }
+}
+
+/// How a connection ended, or a try to make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It had been of use, or had at least lasted.
+    Served,
+    /// It did not come about, or did not last.
+    Failed,
+    /// It passed the probe, and then answered nothing.
+    Hung,
+}
+
+/// R3: how long a node is left alone, the longer the more often it has failed in a row.
+#[derive(Debug, Default)]
+struct Breaker {
+    failures: u32,
+    hangs: u32,
+}
+
+impl Breaker {
+    /// Whether the node has not failed lately.
+    fn is_closed(&self) -> bool {
+        self.failures == 0
+    }
+
+    /// Until the next try. `random` jitters.
+    fn delay(&mut self, end: End, random: u32) -> Duration {
+        match end {
+            End::Served => *self = Breaker::default(),
+            End::Failed => {}
+            End::Hung => self.hangs = self.hangs.saturating_add(1),
+        }
+        self.failures = self.failures.saturating_add(1);
+        let usual = Backoff::new(FASTEST, SLOWEST).delay(self.failures, random);
+        match self.hangs {
+            0 => usual,
+            hangs => usual.max(Backoff::new(HUNG_FASTEST, HUNG_SLOWEST).delay(hangs, random)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_fails_is_left_alone_for_longer_each_time_up_to_a_limit() {
+        let mut breaker = Breaker::default();
+        let delays: Vec<Duration> = (0..20).map(|_| breaker.delay(End::Failed, u32::MAX)).collect();
+        assert!(delays.is_sorted() && delays[0] < delays[5], "{delays:?}");
+        assert_eq!(delays[19], SLOWEST);
+    }
+
+    #[test]
+    fn a_node_that_lets_itself_be_connected_to_and_hangs_is_left_alone_for_longer_still() {
+        let mut breaker = Breaker::default();
+        let delays: Vec<Duration> = (0..20).map(|_| breaker.delay(End::Hung, u32::MAX)).collect();
+        assert!(delays.is_sorted() && delays[0] <= HUNG_FASTEST * 2, "{delays:?}");
+        assert_eq!(delays[19], HUNG_SLOWEST);
+        // Also when it fails otherwise in between.
+        assert_eq!(breaker.delay(End::Failed, u32::MAX), HUNG_SLOWEST);
+    }
+
+    #[test]
+    fn a_connection_that_was_of_use_makes_up_for_all_before() {
+        let mut breaker = Breaker::default();
+        for _ in 0..20 {
+            breaker.delay(End::Hung, u32::MAX);
+        }
+        assert!(breaker.delay(End::Served, u32::MAX) <= FASTEST * 2);
+        assert!(!breaker.is_closed());
     }
 }

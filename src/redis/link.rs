@@ -6,6 +6,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use fred::clients::Client;
@@ -46,6 +47,8 @@ pub(super) struct Link {
     run_id: Arc<str>,
     memory: Memory,
     warnings: Vec<String>,
+    /// A call has been answered.
+    served: AtomicBool,
     /// A call was not answered in time (T4).
     suspect: Notify,
     /// The server is not what it was.
@@ -174,6 +177,7 @@ impl Link {
             run_id: facts.run_id.clone(),
             memory,
             warnings,
+            served: AtomicBool::new(false),
             suspect: Notify::new(),
             changed: CancellationToken::new(),
             closed: CancellationToken::new(),
@@ -287,6 +291,9 @@ impl Link {
                 }
             }
         };
+        if answer.is_ok() {
+            self.served.store(true, Relaxed);
+        }
         answer.map_err(|error| {
             let fault = fault::from_error(&error);
             self.look_at(Some(&fault));
@@ -302,6 +309,11 @@ impl Link {
         ) {
             self.changed.cancel();
         }
+    }
+
+    /// Whether it has been of use.
+    pub(super) fn has_served(&self) -> bool {
+        self.served.load(Relaxed)
     }
 
     /// Waits until this connection should be given up: the server hangs (T4), or is no longer what was probed (R1).

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use quorlock::LossReason;
 use quorlock::testbed::{Data, Testbed};
 
-use crate::common::unguarded;
+use crate::common::{eventually, unguarded};
 use crate::server::{shift, shifted, tampered};
 use crate::{all_up, flush, grant, masters};
 
@@ -89,4 +90,53 @@ async fn clocks_that_are_set_back_do_not_set_back_counters() {
             "{first}, then {next}: not counted on"
         );
     }
+}
+
+/// Keys expire by the nodes' clocks: of a lease on three nodes, two of them end early.
+#[tokio::test]
+async fn clocks_that_are_put_forward_shorten_leases() {
+    let nodes = [
+        Shifted::start().await,
+        Shifted::start().await,
+        Shifted::start().await,
+    ];
+    let redlock = unguarded(nodes.iter().flat_map(|node| node.testbed.urls())).await;
+    let lock = |name: &str| redlock.lock(name).ttl(Duration::from_secs(60)).watchdog(false);
+    let lease = lock("job").acquire().await.unwrap();
+    let watched = lock("other").watchdog(true).acquire().await.unwrap();
+    let (deadline, renewed) = (lease.deadline(), watched.deadline());
+    nodes[0].set(20).await;
+    grant(&lock("a look at the clocks")).await;
+    assert_eq!(lease.deadline(), deadline, "the two others keep it");
+    nodes[1].set(30).await;
+    grant(&lock("a look at the clocks")).await;
+    let shortened = deadline - lease.deadline();
+    let twenty = Duration::from_secs(20);
+    assert!(
+        shortened >= twenty && shortened < twenty + Duration::from_secs(5),
+        "{shortened:?}"
+    );
+    assert!(lease.is_held());
+    eventually("the one with a watchdog is renewed", async || {
+        watched.deadline() > renewed
+    })
+    .await;
+    nodes[0].set(100).await;
+    nodes[1].set(100).await;
+    grant(&lock("a look at the clocks")).await;
+    assert!(!lease.is_held());
+    let lost = lease.lost().await;
+    assert!(
+        matches!(lost.reason, LossReason::ClockPutForward { .. }),
+        "{lost}"
+    );
+    // What has expired cannot be renewed.
+    let lost = watched.lost().await;
+    assert!(
+        matches!(
+            lost.reason,
+            LossReason::ClockPutForward { .. } | LossReason::Gone(_)
+        ),
+        "{lost}"
+    );
 }

@@ -5,6 +5,8 @@
 mod clocks;
 #[path = "../common/mod.rs"]
 mod common;
+mod guard;
+mod healing;
 mod losses;
 mod retention;
 #[path = "../common/server.rs"]

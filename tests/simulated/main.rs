@@ -10,4 +10,5 @@ mod contention;
 mod healing;
 mod jumps;
 mod nodes;
+mod queueing;
 mod renewing;

@@ -161,9 +161,10 @@ impl Event<'_> {
                             "{verb} {resource}: stopping the command; the lease could not be renewed: {votes}"
                         )
                     }
-                    _ => {
+                    LossReason::Expired { .. } => {
                         format!("{verb} {resource}: stopping the command; the lease was not renewed in time")
                     }
+                    other => format!("{verb} {resource}: stopping the command; {other}"),
                 }
             }
             Event::HeldUp { resource } => format!(
@@ -224,6 +225,8 @@ impl Event<'_> {
                     _ if *max_hold => ("max_hold", None),
                     LossReason::Gone(votes) => ("gone", Some(votes)),
                     LossReason::Expired { last_failure } => ("not_renewed", last_failure.as_ref()),
+                    LossReason::Suspended { .. } => ("suspended", None),
+                    LossReason::ClockPutForward { .. } => ("clock_put_forward", None),
                     _ => ("other", None),
                 };
                 json!({

@@ -27,6 +27,9 @@ use crate::exit;
 /// How often the guard looks whether an orphaned group is gone.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// How long after a suspension the guard may act late.
+const LOOK_AT_CLOCK: Duration = Duration::from_millis(250);
+
 /// A running guard, seen from the process that started it.
 #[derive(Debug)]
 pub(crate) struct Guard {
@@ -117,7 +120,7 @@ impl Drop for Guard {
     }
 }
 
-/// `instant` on the system's monotonic clock, which other processes share.
+/// `instant` on a clock of the system's, which other processes share.
 fn moment(instant: Instant) -> Duration {
     let (now, here) = (clock(), Instant::now());
     match instant.checked_duration_since(here) {
@@ -126,8 +129,13 @@ fn moment(instant: Instant) -> Duration {
     }
 }
 
+/// A lease ends by a clock that goes on while the machine is suspended.
 fn clock() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
+    #[cfg(target_os = "linux")]
+    let id = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let id = ClockId::Monotonic;
+    let now = clock_gettime(id);
     Duration::new(
         u64::try_from(now.tv_sec).unwrap_or(0),
         u32::try_from(now.tv_nsec).unwrap_or(0),
@@ -221,7 +229,8 @@ impl Post {
     fn next(&self, orders: &Receiver<Order>) -> Result<Order, RecvTimeoutError> {
         let now = clock();
         let due = [self.term, self.kill].into_iter().flatten().min();
-        let wait = due.map(|due| due.saturating_sub(now));
+        // Waiting does not count a suspension, so the clock is looked at now and then.
+        let wait = due.map(|due| due.saturating_sub(now).min(LOOK_AT_CLOCK));
         if self.orphaned {
             thread::sleep(wait.unwrap_or(LOOK).min(LOOK));
             return Err(RecvTimeoutError::Timeout);

@@ -75,7 +75,7 @@ impl Report {
             format!("{}\n", event.json())
         } else {
             let name = self.style(event.weight());
-            let line = |line: String| format!("{name}quorlock:{name:#} {line}\n");
+            let line = |line: String| format!("{name}quorlock:{name:#} {}\n", harmless(&line));
             event.lines().into_iter().map(line).collect()
         };
         let _ = self.lines.try_send(Order::Write(text));
@@ -105,6 +105,19 @@ impl Report {
             Weight::Detail | Weight::Trifle => Style::new().dimmed(),
         }
     }
+}
+
+/// Names of locks and messages of servers may hold anything. What a terminal would act on is shown instead.
+fn harmless(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    for character in line.chars() {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 fn write(orders: &Receiver<Order>, choice: ColorChoice) {

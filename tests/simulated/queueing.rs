@@ -1,0 +1,197 @@
+//! W1: those of one process who wait for a lock queue up, and only the one in front asks the nodes.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorlock::node::{Action, Fault, Reply};
+use quorlock::{AcquireError, Redlock};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::nodes::{Puppet, Server, at_once, ms, puppets, redlock, yes};
+
+const ONE_WAY: u64 = 10;
+
+fn servers() -> Vec<Arc<Server>> {
+    (0..5).map(|number| Server::new(number, || ms(ONE_WAY))).collect()
+}
+
+fn held_by_another() -> Vec<Arc<Puppet>> {
+    puppets(3, |_, action| match action {
+        Action::Acquire { .. } => at_once(Ok(Reply::Held { remaining: None })),
+        action => at_once(Ok(yes(action))),
+    })
+}
+
+/// Acquires asked for by so many who wait for five seconds.
+async fn acquires(waiters: usize) -> usize {
+    fastrand::seed(7);
+    let nodes = held_by_another();
+    let redlock = redlock(&nodes, Redlock::builder());
+    let waiting = (0..waiters).map(|_| redlock.lock("job").within(ms(5_000)).acquire());
+    let started = Instant::now();
+    for outcome in join_all(waiting).await {
+        assert!(matches!(outcome, Err(AcquireError::Held { .. })), "{outcome:?}");
+    }
+    assert_eq!(started.elapsed(), ms(5_000));
+    nodes[0].calls().iter().filter(|call| call.is_acquire()).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_who_wait_ask_no_more_than_one() {
+    let one = acquires(1).await;
+    assert!(one > 5);
+    assert_eq!(acquires(1_000).await, one);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_first_gets_it_first() {
+    let servers = servers();
+    let redlock = redlock(&servers, Redlock::builder().within(ms(600_000)));
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let lives = (0..50).map(|number| {
+        let (redlock, order) = (redlock.clone(), order.clone());
+        async move {
+            let lease = redlock.lock("job").acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            sleep(ms(5)).await;
+            let _ = lease.release().await;
+        }
+    });
+    join_all(lives).await;
+    assert!(order.lock().unwrap().is_sorted());
+}
+
+/// The next one's acquire goes out right behind the deletion, and does not wait for its answer.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_handed_over_in_one_round_trip() {
+    let servers = servers();
+    let redlock = redlock(&servers, Redlock::builder());
+    let mut lease = redlock.lock("job").acquire().await.unwrap();
+    for _ in 0..5 {
+        let next = tokio::spawn(redlock.lock("job").acquire());
+        sleep(ms(1_000)).await;
+        let given_up = Instant::now();
+        tokio::spawn(lease.release());
+        lease = next.await.unwrap().unwrap();
+        // Timers have the resolution of a millisecond.
+        assert!(given_up.elapsed() <= ms(2 * ONE_WAY + 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_lease_is_handed_over_soon() {
+    let servers = servers();
+    let redlock = redlock(&servers, Redlock::builder());
+    let lease = redlock.lock("job").acquire().await.unwrap();
+    let next = tokio::spawn(redlock.lock("job").acquire());
+    sleep(ms(5_000)).await;
+    let given_up = Instant::now();
+    drop(lease);
+    let _next = next.await.unwrap().unwrap();
+    assert!(given_up.elapsed() <= ms(700), "{:?}", given_up.elapsed());
+}
+
+/// Whoever leaves, in front or behind, holding or not: the others get it, in time and without a gap of more than a back-off.
+#[tokio::test(start_paused = true)]
+async fn anybody_may_leave_at_any_time() {
+    for seed in 0..100 {
+        fastrand::seed(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let servers = servers();
+        let redlock = redlock(&servers, Redlock::builder().within(ms(600_000)));
+        let mut waiting = JoinSet::new();
+        let mut handles = Vec::new();
+        for _ in 0..20 {
+            let redlock = redlock.clone();
+            let hold = ms(random.u64(0..30));
+            handles.push(waiting.spawn(async move {
+                let lease = redlock.lock("job").acquire().await.unwrap();
+                sleep(hold).await;
+                let _ = lease.release().await;
+            }));
+        }
+        for _ in 0..15 {
+            sleep(ms(random.u64(0..60))).await;
+            handles[random.usize(0..20)].abort();
+        }
+        let started = Instant::now();
+        while let Some(ended) = waiting.join_next().await {
+            assert!(ended.is_ok() || ended.unwrap_err().is_cancelled());
+        }
+        assert!(
+            started.elapsed() < ms(20 * 700),
+            "seed {seed}: {:?}",
+            started.elapsed()
+        );
+        redlock.shutdown().await;
+        assert!(servers.iter().all(|server| server.keys() == 0), "seed {seed}");
+    }
+}
+
+/// Who is behind is told what who is in front was told, each at its own time.
+#[tokio::test(start_paused = true)]
+async fn each_waits_for_as_long_as_it_said() {
+    let redlock = redlock(&held_by_another(), Redlock::builder());
+    let started = Instant::now();
+    let waiting = [2_000, 700, 1_300, 0].map(|limit| {
+        let lock = redlock.lock("job").within(ms(limit));
+        async move {
+            let error = lock.acquire().await.unwrap_err();
+            (error, limit, started.elapsed())
+        }
+    });
+    for (error, limit, after) in join_all(waiting).await {
+        let AcquireError::Held { votes, waited, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((after, *waited), (ms(limit), ms(limit)));
+        assert_eq!(votes.no(), 3, "{error}");
+    }
+}
+
+/// An outage ends the waiting of all, not of one after the other.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_everybodys() {
+    let nodes = puppets(3, |_, _| {
+        at_once(Err(Fault::Disconnected {
+            reason: "gone".into(),
+        }))
+    });
+    let redlock = redlock(&nodes, Redlock::builder().ttl(ms(20_000)));
+    let started = Instant::now();
+    let waiting = (0..100).map(|_| redlock.lock("job").forever().acquire());
+    for outcome in join_all(waiting).await {
+        assert!(
+            matches!(outcome, Err(AcquireError::NoQuorum { .. })),
+            "{outcome:?}"
+        );
+    }
+    let patience = started.elapsed();
+    assert!(patience >= ms(20_000) && patience < ms(40_000), "{patience:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_attempt_does_not_queue() {
+    let redlock = redlock(&held_by_another(), Redlock::builder());
+    let waiting = tokio::spawn(redlock.lock("job").forever().acquire());
+    sleep(ms(100)).await;
+    let started = Instant::now();
+    redlock.lock("job").try_acquire().await.unwrap_err();
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    waiting.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_locks_have_other_queues() {
+    let servers = servers();
+    let redlock = redlock(&servers, Redlock::builder());
+    let _held = redlock.lock("job").acquire().await.unwrap();
+    let waiting = tokio::spawn(redlock.lock("job").forever().acquire());
+    sleep(ms(100)).await;
+    let started = Instant::now();
+    let _other = redlock.lock("other").acquire().await.unwrap();
+    assert_eq!(started.elapsed(), ms(2 * ONE_WAY));
+    waiting.abort();
+}
