@@ -357,9 +357,9 @@ fn counting(nodes: &Nodes, terms: &Terms) -> Fencing {
 
 /// F5: one seed for all nodes.
 fn seed(nodes: &Nodes) -> FencingToken {
-    let mut clocks: Vec<u64> = nodes.iter().filter_map(|node| node.clock()).collect();
+    let clocks = nodes.iter().filter_map(|node| node.clock()).collect();
     let own = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    fencing::seed(&mut clocks, u64::try_from(own.as_micros()).unwrap_or(u64::MAX))
+    fencing::seed(clocks, u64::try_from(own.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// When a key has expired by itself: what sets or extends it acts at most a budget late (A9), and then it lives for a TTL.

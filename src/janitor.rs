@@ -149,10 +149,12 @@ impl Sweeper {
                 },
                 item = inbox.recv(), if open => match item {
                     Some(item) if item.leftover.asked.is_some() => asked.push(ask(self.node.clone(), item)),
-                    Some(item) => self.waiting.push_back(item),
+                    Some(item) => self.keep(item),
                     None => open = false,
                 },
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+                // Nobody can leave anything any more, and what was waiting has just been let go, for it has expired.
+                else => {}
             }
         }
     }
@@ -185,10 +187,16 @@ impl Sweeper {
             }
         }
         if item.leftover.until > now {
-            self.waiting.push_back(item);
-            if self.waiting.len() > MOST_KEPT {
-                self.waiting.pop_front();
-            }
+            self.keep(item);
+        }
+    }
+
+    fn keep(&mut self, item: Item) {
+        self.waiting.push_back(item);
+        // A node that answers gets through with them, however many there are.
+        if self.failing.is_some() {
+            let excess = self.waiting.len().saturating_sub(MOST_KEPT);
+            self.waiting.drain(..excess);
         }
     }
 }

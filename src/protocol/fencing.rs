@@ -118,8 +118,13 @@ pub(crate) fn credible(counter: FencingToken, seed: FencingToken) -> bool {
 const TEN_YEARS: u64 = 10 * 365 * 24 * 3_600 * 1_000_000;
 
 /// F5: what a missing counter starts from, in microseconds since 1970: the same for all nodes, and a time that most of
-/// their clocks agree with. `clocks` are the nodes' clocks as far as they are known; `own` is for when none is.
-pub(crate) fn seed(clocks: &mut [u64], own: u64) -> FencingToken {
+/// their clocks agree with. `clocks` are the nodes' clocks as far as they are known; `own` has the casting vote.
+pub(crate) fn seed(mut clocks: Vec<u64>, own: u64) -> FencingToken {
+    // Of two halves that disagree, as one wrong clock and one right one do, the later must not simply win: what it starts would be
+    // passed on, and be beyond belief for all who know better.
+    if clocks.len().is_multiple_of(2) {
+        clocks.push(own);
+    }
     clocks.sort_unstable();
     let median = clocks.get(clocks.len() / 2).copied().unwrap_or(own);
     FencingToken::new(median.max(1)).unwrap_or(FencingToken::MAX)
@@ -279,14 +284,16 @@ mod tests {
 
     #[test]
     fn the_seed_is_a_time_that_most_nodes_agree_with() {
-        assert_eq!(seed(&mut [30, 10, 20], 7).get(), 20);
+        assert_eq!(seed(vec![30, 10, 20], 7).get(), 20);
         assert_eq!(
-            seed(&mut [1, u64::MAX, 500, 501, 502], 7).get(),
+            seed(vec![1, u64::MAX, 500, 501, 502], 7).get(),
             501,
             "one node is wrong"
         );
-        assert_eq!(seed(&mut [], 7).get(), 7);
-        assert_eq!(seed(&mut [], 0).get(), 1, "0 is never issued");
-        assert_eq!(seed(&mut [u64::MAX], 0), FencingToken::MAX);
+        assert_eq!(seed(vec![], 7).get(), 7);
+        assert_eq!(seed(vec![], 0).get(), 1, "0 is never issued");
+        assert_eq!(seed(vec![u64::MAX], 0), FencingToken::MAX);
+        assert_eq!(seed(vec![900, 30], 31).get(), 31, "one of two is wrong");
+        assert_eq!(seed(vec![30, 31, 900, 32], 7).get(), 31, "ours is, too");
     }
 }

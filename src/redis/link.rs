@@ -231,7 +231,7 @@ impl Link {
         let answer = self
             .send(name, script::arguments(script, items), patience)
             .await?;
-        let answer = script::read(answer, items)?;
+        let answer = script::read(answer, items).inspect_err(|_| self.doubt_order())?;
         if let Some(node_time) = answer.node_time {
             self.time.observe(sent, node_time);
         }
@@ -259,10 +259,19 @@ impl Link {
         match self.send("SET", args, patience).await? {
             Value::Null => Ok(false),
             Value::String(ok) if &*ok == "OK" => Ok(true),
-            other => Err(Fault::Protocol {
-                detail: format!("{:?} for SET", other.kind()).into(),
-            }),
+            other => {
+                self.doubt_order();
+                Err(Fault::Protocol {
+                    detail: format!("{:?} for SET", other.kind()).into(),
+                })
+            }
         }
+    }
+
+    /// An answer of the wrong shape may be that to another request. Replies have no names: once one too many or too few has come,
+    /// all that follow would be taken for the wrong ones, for as long as the connection lasts.
+    fn doubt_order(&self) {
+        self.changed.cancel();
     }
 
     /// Sends one command and waits for its answer, or for the end of the connection: what is queued then, the library

@@ -51,7 +51,7 @@ impl Memory {
     ) -> Memory {
         let started = now.checked_sub(facts.uptime().saturating_sub(SECOND));
         let (since, shortcoming) = match persistence(client, facts).await {
-            Ok(()) => match mark(client, prefix, node_time - facts.uptime_micros()).await {
+            Ok(()) => match mark(client, prefix, node_time.saturating_sub(facts.uptime_micros())).await {
                 Ok(mark) => (ago(now, node_time, mark), None),
                 Err(why) => (started, Some(why)),
             },

@@ -1,0 +1,237 @@
+//! A liar is reported, by what is wrong with it, and forgiven once it tells the truth.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::join_all;
+use quorlock::node::{Fault, NodeState};
+use quorlock::testbed::{Data, Testbed};
+use quorlock::{AcquireError, Redlock};
+
+use crate::common::{eventually, unguarded};
+use crate::targets::liar::Liar;
+use crate::targets::lies::{Then, Told};
+use crate::targets::resp::Value;
+
+const BUDGET: Duration = Duration::from_secs(2);
+
+/// A node whose replies are `said` for as long as it lies.
+async fn liar(testbed: &Testbed, said: &[u8], then: Then) -> (Liar, Arc<AtomicBool>) {
+    let lying = Arc::new(AtomicBool::new(false));
+    let (lies, said) = (lying.clone(), said.to_vec());
+    let tongue = move |truth: &Value| match lies.load(SeqCst) {
+        true => Told {
+            bytes: said.clone(),
+            then,
+        },
+        false => Told {
+            bytes: truth.write(),
+            then: Then::GoOn,
+        },
+    };
+    let server = testbed.nodes()[0].direct_addr();
+    (Liar::start(server, Box::new(tongue)).await, lying)
+}
+
+async fn fault(redlock: &Redlock, resource: &str) -> Fault {
+    let lock = redlock.lock(resource).ttl(BUDGET * 10).node_budget(BUDGET);
+    match lock.try_acquire().await {
+        Err(AcquireError::NoQuorum { votes, .. }) => {
+            let answer = votes.iter().next().unwrap().answer.clone();
+            answer.expect("an answer").expect_err("a fault")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_protocol(fault: &Fault) -> bool {
+    matches!(fault, Fault::Protocol { .. })
+}
+
+fn is_lost(fault: &Fault) -> bool {
+    matches!(fault, Fault::ConnectionLost { .. } | Fault::Disconnected { .. })
+}
+
+/// Of whatever name: what these are to the client library is its own affair.
+fn is_any(_: &Fault) -> bool {
+    true
+}
+
+/// R5: never "held", never a grant.
+#[tokio::test]
+async fn what_makes_no_sense_is_a_fault_with_the_right_name() {
+    type Row<'a> = (&'a [u8], Then, fn(&Fault) -> bool);
+    let ahead =
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 + 11 * 366 * 86_400_000_000;
+    let counter = |counter: &str| format!("*3\r\n:{counter}\r\n$1\r\n1\r\n$1\r\n1\r\n").into_bytes();
+    let (years_ahead, zero) = (counter(&ahead.to_string()), counter("0"));
+    let (beyond, most) = (counter("9007199254740992"), counter("9223372036854775807"));
+    let table: [Row<'_>; 33] = [
+        (b"+OK\r\n", Then::GoOn, is_protocol),
+        (b":5\r\n", Then::GoOn, is_protocol),
+        (b"$-1\r\n", Then::GoOn, is_protocol),
+        (b"*-1\r\n", Then::GoOn, is_protocol),
+        (b"*0\r\n", Then::GoOn, is_protocol),
+        (b"*2\r\n:1\r\n:1\r\n", Then::GoOn, is_protocol),
+        (
+            b"*3\r\n:1795000000000000\r\n:1\r\n:x\r\n",
+            Then::GoOn,
+            is_protocol,
+        ),
+        (
+            b"*3\r\n:1795000000000000\r\n*0\r\n*0\r\n",
+            Then::GoOn,
+            is_protocol,
+        ),
+        (
+            b"*3\r\n*1\r\n$1\r\n5\r\n$1\r\n1\r\n$1\r\n1\r\n",
+            Then::GoOn,
+            is_protocol,
+        ),
+        (b"*3\r\n$-1\r\n$1\r\n1\r\n$1\r\n1\r\n", Then::GoOn, is_protocol),
+        (
+            b"*4\r\n:1\r\n:1\r\n$1\r\n1\r\n$1\r\n1\r\n",
+            Then::GoOn,
+            is_protocol,
+        ),
+        (b"*3\r\n:-4\r\n$1\r\n1\r\n$1\r\n1\r\n", Then::GoOn, is_protocol),
+        (&zero, Then::GoOn, is_protocol),
+        (&years_ahead, Then::GoOn, is_protocol),
+        (&beyond, Then::GoOn, is_protocol),
+        (&most, Then::GoOn, is_protocol),
+        (b"$3\r\n\xff\xfe\xfd\r\n", Then::GoOn, is_protocol),
+        (b"$-2\r\n", Then::GoOn, is_protocol),
+        (b":9223372036854775808\r\n", Then::GoOn, is_protocol),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Then::GoOn, is_protocol),
+        (b"\r\n", Then::GoOn, is_protocol),
+        (b"_\r\n", Then::GoOn, is_any),
+        (b"%1\r\n+a\r\n:1\r\n", Then::GoOn, is_any),
+        (b">2\r\n+a\r\n:1\r\n", Then::GoOn, is_any),
+        (
+            b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n",
+            Then::GoOn,
+            is_any,
+        ),
+        (b"-MOVED 1 127.0.0.1:1\r\n", Then::GoOn, is_any),
+        (b"-ASK 1 127.0.0.1:1\r\n", Then::GoOn, is_any),
+        (b"-NOAUTH x\r\n", Then::GoOn, |fault| {
+            matches!(fault, Fault::Auth { .. })
+        }),
+        (b"-\r\n", Then::GoOn, |fault| {
+            matches!(fault, Fault::Server { .. })
+        }),
+        (b"$1000000000\r\n", Then::GoOn, |fault| {
+            matches!(fault, Fault::Timeout { .. })
+        }),
+        (b"*1000000000\r\n", Then::GoOn, |fault| {
+            matches!(fault, Fault::Timeout { .. })
+        }),
+        (b"", Then::Silence, |fault| matches!(fault, Fault::Timeout { .. })),
+        (b"*3\r\n:179", Then::Close, is_lost),
+    ];
+    let testbed = Testbed::start(1).await.unwrap();
+    let judged = table.iter().enumerate().map(async |(row, (said, then, fits))| {
+        let resource = format!("r{row}");
+        let (liar, lying) = liar(&testbed, said, *then).await;
+        let redlock = unguarded([liar.url()]).await;
+        lying.store(true, SeqCst);
+        let fault = fault(&redlock, &resource).await;
+        lying.store(false, SeqCst);
+        // It may have to be connected to anew; and what the first attempt may have set is deleted in the background.
+        let forgiven = format!("forgiven: {}", said.escape_ascii());
+        let lock = async || redlock.lock(&*resource).try_acquire().await;
+        eventually(&forgiven, async || lock().await.is_ok()).await;
+        redlock.shutdown().await;
+        (!fits(&fault)).then(|| format!("{} is {fault:?}", said.escape_ascii()))
+    });
+    let wrong: Vec<String> = join_all(judged).await.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test]
+async fn a_node_that_lies_in_its_greeting_is_down_for_that_reason() {
+    let testbed = Testbed::start(3).await.unwrap();
+    let (liar, lying) = liar(&testbed, b"$5\r\nhello\r\n", Then::GoOn).await;
+    lying.store(true, SeqCst);
+    let mut urls = testbed.urls();
+    let before = unguarded(urls.clone()).await;
+    urls[0] = liar.url();
+    // What looks like a wrong list of nodes is refused when it is there from the beginning,
+    let refused = Redlock::builder()
+        .urls(&urls)
+        .restart_guard(false)
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("INFO could not be read"),
+        "{refused}"
+    );
+    // and a node that is down when it comes later.
+    lying.store(false, SeqCst);
+    let redlock = unguarded(urls).await;
+    lying.store(true, SeqCst);
+    eventually("down", async || {
+        let _ = redlock.lock("r").try_acquire().await;
+        let state = redlock.nodes()[0].state.clone();
+        matches!(state, NodeState::Down(Fault::Unfit(_)))
+    })
+    .await;
+    let lease = redlock.lock("r").acquire().await.unwrap();
+    assert_eq!(lease.votes().faults(), 1, "{}", lease.votes());
+    drop((lease, before));
+}
+
+/// F5: a counter that one node has from a clock that is a century ahead is not to be passed on, although a node is away and the
+/// two clocks that are known disagree.
+#[tokio::test]
+async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others() {
+    const CENTURY: i64 = 100 * 366 * 24 * 3_600;
+    let ahead = |seconds: &Value| match seconds {
+        Value::Bulk(text) => {
+            let seconds: i64 = String::from_utf8_lossy(text).parse().unwrap();
+            seconds + CENTURY
+        }
+        other => panic!("{other:?} for a time"),
+    };
+    let tongue = move |truth: &Value| {
+        let mut told = truth.clone();
+        match &mut told {
+            // TIME, and what ends a script's answer.
+            Value::Array(items) if matches!(items.last(), Some(Value::Bulk(micros)) if micros.len() <= 6) => {
+                let at = items.len() - 2;
+                let seconds = ahead(&items[at]);
+                items[at] = Value::Bulk(seconds.to_string().into());
+                // A counter started from that clock.
+                if let Some(Value::Int(counter)) = items.first_mut() {
+                    *counter = seconds * 1_000_000;
+                }
+            }
+            _ => {}
+        }
+        Told {
+            bytes: told.write(),
+            then: Then::GoOn,
+        }
+    };
+    let testbed = Testbed::builder()
+        .nodes(3)
+        .arg("appendonly", "no")
+        .start()
+        .await
+        .unwrap();
+    let liar = Liar::start(testbed.nodes()[0].direct_addr(), Box::new(tongue)).await;
+    let mut urls = testbed.urls();
+    urls[0] = liar.url();
+    testbed.nodes()[2].kill().await.unwrap();
+    let redlock = unguarded(urls).await;
+    // Nothing that the two agree on.
+    redlock.lock("r").try_acquire().await.unwrap_err();
+    redlock.shutdown().await;
+
+    testbed.nodes()[2].restart(Data::Wipe).await.unwrap();
+    testbed.nodes()[0].kill().await.unwrap();
+    let honest = unguarded(testbed.urls()).await;
+    let _ = honest.lock("r").acquire().await.unwrap().release().await;
+}

@@ -1,0 +1,95 @@
+//! Hostile input: names, URLs, settings and replies that nobody meant well with. Nothing panics, here or in a background task, and
+//! nothing hangs.
+//!
+//! Each target runs over its corpus (`corpus/`, which `cargo fuzz` starts from as well) and over mutations of it.
+//! `QUORLOCK_MUTATIONS` says how many, `QUORLOCK_SEED` which; a case that fails is printed as bytes, for the corpus.
+#![cfg(feature = "testbed")]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod alarm;
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod memory;
+mod mutations;
+mod targets;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mutations::{Cases, cases};
+use targets::replies::{World, case};
+use targets::{names, options, urls};
+use tokio::task::JoinSet;
+
+/// Most of a case is waiting for those who say nothing.
+const AT_A_TIME: usize = 48;
+
+#[test]
+fn names_and_prefixes_are_used_literally_or_refused() {
+    for data in cases("names", 4_000) {
+        let _told = mutations::Told(&data);
+        names::run(&data);
+    }
+}
+
+#[test]
+fn urls_are_read_or_refused_without_showing_a_password() {
+    for data in cases("urls", 20_000) {
+        let _told = mutations::Told(&data);
+        urls::run(&data);
+    }
+}
+
+#[test]
+fn settings_are_refused_or_kept_to() {
+    for data in cases("options", 4_000) {
+        let _told = mutations::Told(&data);
+        options::run(&data);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_of_liars_neither_panic_nor_hang_nor_spoil_the_lock() {
+    let alarm = alarm::Alarm::set();
+    let world = Arc::new(World::start().await);
+    let Cases { seed, list } = mutations::seeded("replies", 2_000);
+    let mut running = JoinSet::new();
+    for data in list {
+        if running.len() == AT_A_TIME {
+            finish(running.join_next().await, &alarm);
+        }
+        let world = world.clone();
+        running.spawn(async move {
+            let _told = mutations::Told(&data);
+            case(&world, &data).await;
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        finish(Some(ended), &alarm);
+    }
+    // What is left of the liars' connections ends in tasks of its own.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    alarm.assert_silent(&format!("QUORLOCK_SEED={seed}"));
+}
+
+/// Nothing of this is hostile: a node that goes away for good does.
+#[tokio::test]
+async fn clean_ups_end_quietly_when_their_manager_is_gone_and_a_node_stays_away() {
+    let alarm = alarm::Alarm::set();
+    let ttl = Duration::from_millis(300);
+    let testbed = quorlock::testbed::Testbed::start(1).await.unwrap();
+    let redlock = common::unguarded(testbed.urls()).await;
+    let lease = redlock.lock("r").ttl(ttl).acquire().await.unwrap();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    testbed.nodes()[0].kill().await.unwrap();
+    drop((lease, redlock));
+    common::eventually("everything has ended", async || tasks() == 0).await;
+    alarm.assert_silent("after the end");
+}
+
+fn finish(ended: Option<Result<(), tokio::task::JoinError>>, alarm: &alarm::Alarm) {
+    if let Some(Err(failed)) = ended {
+        panic!("{failed}: {:?}", alarm.heard());
+    }
+}

@@ -1,0 +1,103 @@
+//! Memory: what a liar announces is not set aside, and what it does send is bounded by time. Each in a process of its own.
+
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, fs};
+
+use quorlock::testbed::Testbed;
+
+use crate::common::unguarded;
+use crate::targets::liar::{Liar, Tongue};
+use crate::targets::lies::{Then, Told};
+
+const CHILD: &str = "QUORLOCK_HOSTILE_CHILD";
+/// Well below what is announced, and above what a test takes anyway.
+const MOST: u64 = 64 << 20;
+const DEEP: usize = 100_000;
+
+/// Runs a test that does nothing otherwise, in a process of its own.
+fn in_a_child(test: &str, kind: &str) -> Output {
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture"]).env(CHILD, kind);
+    child.output().unwrap()
+}
+
+fn assert_passes(output: &Output) {
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn a_gigabyte_that_is_announced_is_not_set_aside() {
+    for announced in [
+        "$1000000000",
+        "*1000000000",
+        "%1000000000",
+        "~1000000000",
+        "=1000000000",
+        "|1000000000",
+    ] {
+        assert_passes(&in_a_child("memory::child", announced));
+    }
+}
+
+/// The client library reads what is nested by recursion: a few kilobytes of opening brackets overflow the stack, and the process
+/// is gone. It has no setting that bounds the depth.
+#[test]
+#[ignore = "aborts the process: a limit of the client library"]
+fn replies_nested_deeply_do_not_overflow_the_stack() {
+    assert_passes(&in_a_child("memory::child", "deep"));
+}
+
+/// One of three nodes lies to this process.
+#[tokio::test]
+async fn child() {
+    let Ok(kind) = env::var(CHILD) else { return };
+    let said: Arc<[u8]> = match &*kind {
+        "deep" => "*1\r\n".repeat(DEEP).into_bytes().into(),
+        announced => format!("{announced}\r\n").into_bytes().into(),
+    };
+    let testbed = Testbed::start(3).await.unwrap();
+    let mut urls = testbed.urls();
+    let mut truths = 12;
+    let tongue: Tongue = Box::new(move |truth| {
+        truths -= i32::from(truths > 0);
+        match truths {
+            0 => Told {
+                bytes: said.to_vec(),
+                then: Then::GoOn,
+            },
+            _ => Told {
+                bytes: truth.write(),
+                then: Then::GoOn,
+            },
+        }
+    });
+    let liar = Liar::start(testbed.nodes()[0].direct_addr(), tongue).await;
+    urls[0] = liar.url();
+    let redlock = unguarded(urls).await;
+    let before = peak();
+    for round in 0..10 {
+        let lock = redlock.lock(format!("r{round}")).ttl(Duration::from_secs(2));
+        let lease = lock.acquire().await.unwrap();
+        lease.extend().await.unwrap();
+        let _ = lease.release().await;
+    }
+    redlock.shutdown().await;
+    let grown = peak() - before;
+    assert!(grown < MOST, "grown by {grown} bytes after {kind:?}");
+}
+
+/// The most that this process has ever had, in bytes.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}

@@ -1,0 +1,54 @@
+//! Resource names and key prefixes: any text. What is accepted is used literally, what is not is named.
+
+use std::sync::Arc;
+
+use quorlock::node::Node;
+use quorlock::{AcquireError, ConnectError, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, OptionError, Redlock};
+
+use super::bytes::Bytes;
+use super::recorder::{Recorder, on_paused_clock};
+
+pub(crate) fn run(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let (prefix, mut resource) = (bytes.text(), bytes.text());
+    resource.push_str(&String::from_utf8_lossy(bytes.0));
+    on_paused_clock(check(&prefix, &resource));
+}
+
+async fn check(prefix: &str, resource: &str) {
+    let node = Recorder::new(false);
+    let builder = Redlock::builder().key_prefix(prefix);
+    let redlock = match builder.custom_nodes(vec![node.clone() as Arc<dyn Node>]) {
+        Ok(redlock) => redlock,
+        Err(ConnectError::Options(OptionError::LongPrefix { bytes })) => {
+            assert!(bytes == prefix.len() && bytes > MAX_PREFIX_BYTES);
+            return;
+        }
+        Err(other) => panic!("{other:?} for the prefix {prefix:?}"),
+    };
+    assert!(prefix.len() <= MAX_PREFIX_BYTES);
+    let key = format!("{prefix}{resource}");
+    let reserved = key.ends_with("#fence") || key.ends_with("#memory");
+    match redlock.lock(resource).try_acquire().await {
+        Ok(lease) => {
+            assert!(!resource.is_empty() && resource.len() <= MAX_RESOURCE_BYTES && !reserved);
+            assert_eq!(lease.resource(), resource);
+            let _ = lease.release().await;
+            redlock.shutdown().await;
+            assert!(node.asked().iter().all(|request| *request.key == key));
+            return;
+        }
+        Err(AcquireError::Options(error)) => match error {
+            OptionError::EmptyResource => assert!(resource.is_empty()),
+            OptionError::LongResource { bytes } => {
+                assert!(bytes == resource.len() && bytes > MAX_RESOURCE_BYTES);
+            }
+            OptionError::ReservedName { key: named, suffix } => {
+                assert!(reserved && *named == *key && key.ends_with(suffix));
+            }
+            other => panic!("{other:?} for {prefix:?} and {resource:?}"),
+        },
+        Err(other) => panic!("{other:?} for {prefix:?} and {resource:?}"),
+    }
+    assert!(node.asked().is_empty(), "refused, but asked for");
+}

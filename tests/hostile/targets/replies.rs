@@ -1,0 +1,219 @@
+//! Replies: one, two or all of three nodes lie, in whatever way. Nothing panics, nothing hangs, and where a quorum is honest the
+//! lock works as if nothing were.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quorlock::node::Fault;
+use quorlock::testbed::Testbed;
+use quorlock::{ConnectError, Redlock, ReleaseOutcome};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::bytes::Bytes;
+use super::liar::Liar;
+use super::lies::{Then, Told, tell};
+use super::resp::Value;
+
+pub(crate) const NODES: usize = 3;
+/// With an honest quorum nobody waits for these; long enough for a busy machine.
+const TTL: Duration = Duration::from_secs(10);
+const BUDGET: Duration = Duration::from_secs(5);
+/// Without one, everybody does, and what comes of it is open.
+const SHORT_TTL: Duration = Duration::from_secs(1);
+const SHORT_BUDGET: Duration = Duration::from_millis(100);
+/// One of so many cases waits until everything is cleaned up. Where a node says nothing, that takes a TTL.
+const CLEAN: u64 = 16;
+/// How the servers write: many at a time, they would wait for the disk.
+const WRITES: &str = "no";
+/// Far more than anything may take: hours would be the same.
+const PATIENCE: Duration = Duration::from_secs(60);
+const TEN_YEARS: u64 = 10 * 366 * 24 * 3_600 * 1_000_000;
+
+/// Three real servers, and locks on them that are not lied to.
+pub(crate) struct World {
+    pub(crate) testbed: Testbed,
+    honest: Redlock,
+    cases: AtomicU64,
+}
+
+impl World {
+    pub(crate) async fn start() -> World {
+        let testbed = Testbed::builder()
+            .nodes(NODES)
+            .arg("appendfsync", WRITES)
+            .start()
+            .await
+            .unwrap();
+        let honest = connect(testbed.urls(), BUDGET).await.unwrap();
+        World {
+            testbed,
+            honest,
+            cases: AtomicU64::new(0),
+        }
+    }
+}
+
+async fn connect(urls: Vec<String>, timeout: Duration) -> Result<Redlock, ConnectError> {
+    let builder = Redlock::builder().urls(urls).restart_guard(false);
+    builder.connect_timeout(timeout).connect().await
+}
+
+/// Who lies, from when on, and how.
+#[derive(Debug)]
+struct Plan<'a> {
+    liars: u8,
+    /// So many replies are true.
+    from: u8,
+    /// When there are no more lies, they begin again; otherwise all is true from then on.
+    again: bool,
+    lies: &'a [u8],
+}
+
+impl Plan<'_> {
+    fn read(data: &[u8]) -> Plan<'_> {
+        let mut bytes = Bytes(data);
+        let liars = match bytes.byte() % 8 {
+            0 => 1,
+            liars => liars,
+        };
+        Plan {
+            liars,
+            from: bytes.byte() % 32,
+            again: !bytes.flag(),
+            lies: bytes.0,
+        }
+    }
+
+    fn lies(&self, node: usize) -> bool {
+        self.liars & 1 << node != 0
+    }
+
+    fn count(&self) -> u32 {
+        self.liars.count_ones()
+    }
+
+    async fn liar(&self, world: &World, node: usize) -> Liar {
+        let (mut truths, again) = (self.from, self.again);
+        let (lies, mut at) = (self.lies.to_vec(), 0);
+        let tongue = move |truth: &Value| {
+            let truth = &as_if_all_were_kept(truth);
+            if truths > 0 || lies.is_empty() || (at >= lies.len() && !again) {
+                truths = truths.saturating_sub(1);
+                return Told {
+                    bytes: truth.write(),
+                    then: Then::GoOn,
+                };
+            }
+            if at >= lies.len() {
+                at = 0;
+            }
+            let mut bytes = Bytes(&lies[at..]);
+            let told = tell(&mut bytes, truth);
+            at = lies.len() - bytes.0.len();
+            told
+        };
+        Liar::start(world.testbed.nodes()[node].direct_addr(), Box::new(tongue)).await
+    }
+}
+
+/// Servers that say so are asked for more in their greeting.
+fn as_if_all_were_kept(truth: &Value) -> Value {
+    match truth {
+        Value::Array(items) if items.last() == Some(&Value::Bulk(WRITES.into())) => {
+            Value::Array(vec![items[0].clone(), Value::Bulk("always".into())])
+        }
+        other => other.clone(),
+    }
+}
+
+/// One world of liars.
+pub(crate) async fn case(world: &World, data: &[u8]) {
+    let plan = Plan::read(data);
+    let number = world.cases.fetch_add(1, Relaxed);
+    let name = format!("case-{number}");
+    let mut liars = Vec::new();
+    let mut urls = world.testbed.urls();
+    for (node, url) in urls.iter_mut().enumerate() {
+        if plan.lies(node) {
+            let liar = plan.liar(world, node).await;
+            *url = liar.url();
+            liars.push(liar);
+        }
+    }
+    let held = timeout(PATIENCE, used(&plan, urls, &name, number.is_multiple_of(CLEAN))).await;
+    let held = held.unwrap_or_else(|_| panic!("hangs: {plan:?}"));
+    drop(liars);
+    if plan.count() == 1 {
+        // Whatever one node has said, the others still give the lock, and in order.
+        let next = world.honest.lock(&*name).within(PATIENCE).acquire().await;
+        let next = next.unwrap_or_else(|error| panic!("never again: {error} after {plan:?}"));
+        let token = next.fencing_token();
+        assert!(token > held, "{token:?} after {held:?}: {plan:?}");
+        let _ = next.release().await;
+    }
+}
+
+/// Takes and gives back a lock; its token.
+async fn used(plan: &Plan<'_>, urls: Vec<String>, name: &str, clean: bool) -> Option<quorlock::FencingToken> {
+    let honest_quorum = plan.count() == 1;
+    let (ttl, budget) = match honest_quorum {
+        true => (TTL, BUDGET),
+        false => (SHORT_TTL, SHORT_BUDGET),
+    };
+    let redlock = match connect(urls, budget).await {
+        Ok(redlock) => redlock,
+        // What looks like a mistake in the list of nodes is refused, by the name of the node.
+        Err(ConnectError::Misconfigured(votes)) => {
+            let unfit = |(node, answer)| matches!(answer, &Some(Err(Fault::Unfit(_)))) && plan.lies(node);
+            assert!(
+                votes.iter().map(|vote| &vote.answer).enumerate().any(unfit),
+                "{votes}: {plan:?}"
+            );
+            return None;
+        }
+        Err(error) => {
+            assert!(!honest_quorum, "{error}: {plan:?}");
+            return None;
+        }
+    };
+    let lock = redlock.lock(name).ttl(ttl).node_budget(budget);
+    let acquired = lock.within(ttl).acquire().await;
+    let mut token = None;
+    match acquired {
+        Ok(lease) => {
+            token = lease.fencing_token();
+            let _ = lease.votes().to_string();
+            let mut extended = lease.extend().await;
+            // The honest ones may be slow, on a busy machine.
+            while extended.is_err() && lease.is_held() {
+                extended = lease.extend().await;
+            }
+            let released = lease.release().await;
+            if honest_quorum {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+                assert!(token.unwrap().get() < now + TEN_YEARS, "{token:?}: {plan:?}");
+                assert!(extended.is_ok(), "{extended:?}: {plan:?}");
+                assert_eq!(released, ReleaseOutcome::Released, "{plan:?}");
+            }
+        }
+        Err(error) => assert!(!honest_quorum, "{error}: {plan:?}"),
+    }
+    let _ = format!("{:?}", redlock.nodes());
+    if clean || !honest_quorum {
+        redlock.shutdown().await;
+    }
+    token
+}
+
+/// One case in a world that lasts as long as the process, as a fuzzer has it. The servers go when the process does.
+pub(crate) fn run(data: &[u8]) {
+    static WORLD: OnceLock<(Runtime, World)> = OnceLock::new();
+    let (runtime, world) = WORLD.get_or_init(|| {
+        let runtime = Runtime::new().unwrap();
+        let world = runtime.block_on(World::start());
+        (runtime, world)
+    });
+    runtime.block_on(case(world, data));
+}

@@ -1,0 +1,92 @@
+//! As much of the Redis protocol as it takes to read honest replies, and to write any.
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Simple(Vec<u8>),
+    Error(Vec<u8>),
+    Int(i64),
+    Bulk(Vec<u8>),
+    Null,
+    Array(Vec<Value>),
+}
+
+impl Value {
+    /// The first reply in `buffer`, and how long it is; `None` if it is not complete.
+    pub(crate) fn read(buffer: &[u8]) -> Option<(Value, usize)> {
+        let end = buffer.windows(2).position(|pair| pair == b"\r\n")?;
+        let (kind, text) = buffer[..end].split_first()?;
+        let start = end + 2;
+        let number = || std::str::from_utf8(text).unwrap().parse::<i64>().unwrap();
+        Some(match kind {
+            b'+' => (Value::Simple(text.to_vec()), start),
+            b'-' => (Value::Error(text.to_vec()), start),
+            b':' => (Value::Int(number()), start),
+            b'$' | b'*' if number() < 0 => (Value::Null, start),
+            b'$' => {
+                let end = start + number() as usize;
+                (Value::Bulk(buffer.get(start..end)?.to_vec()), end + 2).complete(buffer)?
+            }
+            b'*' => {
+                let (mut items, mut at) = (Vec::new(), start);
+                for _ in 0..number() {
+                    let (item, length) = Value::read(buffer.get(at..)?)?;
+                    items.push(item);
+                    at += length;
+                }
+                (Value::Array(items), at)
+            }
+            other => panic!("a server said {other}"),
+        })
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let line = |kind: &str, text: &[u8]| [kind.as_bytes(), text, b"\r\n"].concat();
+        match self {
+            Value::Simple(text) => line("+", text),
+            Value::Error(text) => line("-", text),
+            Value::Int(number) => line(":", number.to_string().as_bytes()),
+            Value::Null => line("$", b"-1"),
+            Value::Bulk(bytes) => [line("$", bytes.len().to_string().as_bytes()), line("", bytes)].concat(),
+            Value::Array(items) => {
+                let mut all = line("*", items.len().to_string().as_bytes());
+                items.iter().for_each(|item| all.extend(item.write()));
+                all
+            }
+        }
+    }
+
+    /// All parts of it, itself first.
+    pub(crate) fn parts(&mut self) -> usize {
+        1 + match self {
+            Value::Array(items) => items.iter_mut().map(Value::parts).sum(),
+            _ => 0,
+        }
+    }
+
+    /// Puts `new` in the place of part number `at`.
+    pub(crate) fn replace(&mut self, at: usize, new: Value) {
+        let Some(mut at) = at.checked_sub(1) else {
+            *self = new;
+            return;
+        };
+        let Value::Array(items) = self else { return };
+        for item in items {
+            let parts = item.parts();
+            if at < parts {
+                return item.replace(at, new);
+            }
+            at -= parts;
+        }
+    }
+}
+
+/// What was read, if all of it was there.
+trait Complete: Sized {
+    fn complete(self, buffer: &[u8]) -> Option<Self>;
+}
+
+impl Complete for (Value, usize) {
+    fn complete(self, buffer: &[u8]) -> Option<Self> {
+        (self.1 <= buffer.len()).then_some(self)
+    }
+}

@@ -1,0 +1,67 @@
+//! Waiters for resources that others hold: each asks the nodes again and again.
+
+use std::time::{Duration, Instant};
+
+use quorlock::{Backoff, Redlock};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::measure::{Usage, resident};
+use crate::{BUDGET, acquire, nothing_is_left, testbed};
+
+/// A third above what is measured.
+const MOST_EACH: u64 = 12_000;
+const TTL: Duration = Duration::from_secs(60);
+/// So that some thousand ask a second, however many there are.
+const PACE: Duration = Duration::from_millis(1);
+
+pub(crate) async fn wait(waiters: usize, resources: usize) {
+    let testbed = testbed().await;
+    let before = Usage::now(&testbed).await;
+    let pace = PACE * waiters as u32;
+    let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
+    let builder = builder.backoff(Backoff::new(pace / 2, pace * 2));
+    let redlock = builder.connect().await.unwrap();
+    let leases = acquire(&redlock, resources.max(1), TTL).await;
+    let held = Usage::now(&testbed).await;
+    println!(
+        "before     {before}\nheld       {held}: {} resources",
+        leases.len()
+    );
+
+    let started = Instant::now();
+    let mut waiting = JoinSet::new();
+    for number in 0..waiters {
+        let lock = redlock
+            .lock(format!("r{}", number % leases.len()))
+            .ttl(TTL)
+            .node_budget(BUDGET);
+        waiting.spawn(lock.forever().acquire());
+    }
+    // Each has asked several times by then.
+    let mut most = resident();
+    while started.elapsed() < pace * 5 {
+        most = most.max(resident());
+        sleep(Duration::from_millis(20)).await;
+    }
+    let waited = Usage::now(&testbed).await;
+    let each = most.saturating_sub(held.memory) / waiters as u64;
+    println!(
+        "waiting    {waited}: {waiters} for {:.1?}, at most {each} bytes each",
+        started.elapsed()
+    );
+    assert_eq!(waited.connections, held.connections);
+    assert!(waiting.try_join_next().is_none(), "somebody got what is held");
+
+    drop(leases);
+    // Some get it, in turn; all others are called off.
+    for _ in 0..resources.clamp(1, 10) {
+        let lease = waiting.join_next().await.unwrap().unwrap().unwrap();
+        let _ = lease.release().await;
+    }
+    waiting.shutdown().await;
+    redlock.shutdown().await;
+    drop(redlock);
+    nothing_is_left(&testbed, &before).await;
+    assert!(each <= MOST_EACH, "{each} bytes a waiter");
+}
