@@ -19,6 +19,7 @@ pub(crate) const TABLES: &str = "
         won      BIGINT NOT NULL,  -- moment after it
         granters INT NOT NULL,     -- a bit for each node that is known to have granted it
         start    BIGINT NOT NULL,  -- a time at which it was held
+        seen     BIGINT NOT NULL,  -- the last time that its holder is known to have held it
         until    BIGINT NOT NULL,  -- for how long it was held, by what its holder last saw
         ended    BIGINT,           -- when its holder gave it back, or learned that it was lost
         ending   TEXT              -- how
@@ -39,8 +40,8 @@ pub(crate) const TABLES: &str = "
 
 const BEGIN: &str = "SELECT nextval('moment')";
 const WON: &str = "
-    INSERT INTO leases (worker, resource, token, began, won, granters, start, until)
-    VALUES ($1, $2, $3, $4, nextval('moment'), $5, $6, $7) RETURNING id";
+    INSERT INTO leases (worker, resource, token, began, won, granters, start, seen, until)
+    VALUES ($1, $2, $3, $4, nextval('moment'), $5, $6, $6, $7) RETURNING id";
 const READ: &str = "SELECT value FROM unfenced WHERE resource = $1";
 const OVERWRITE: &str = "UPDATE unfenced SET value = $2, writes = writes + 1 WHERE resource = $1";
 const WRITE: &str = "
@@ -50,7 +51,7 @@ const WRITE: &str = "
     INSERT INTO writes SELECT $1, $2, (SELECT value FROM admitted) RETURNING value";
 const REFUSED_IN_TIME: &str =
     "UPDATE writes SET in_time = true WHERE resource = $1 AND token = $2 AND value IS NULL";
-const SEEN: &str = "UPDATE leases SET until = $2 WHERE id = $1";
+const SEEN: &str = "UPDATE leases SET seen = $2, until = $3 WHERE id = $1";
 const ENDS: &str = "UPDATE leases SET ended = $2 WHERE id = $1";
 const ENDED: &str = "UPDATE leases SET ending = $2 WHERE id = $1";
 const FAILED: &str = "INSERT INTO failures VALUES ($1, $2)";
@@ -178,11 +179,11 @@ impl Journal {
         done.unwrap();
     }
 
-    /// The lease is held, and will be until then.
-    pub(crate) async fn seen(&self, lease: i64, until: i64) {
+    /// The lease is held at that time, and will be until then.
+    pub(crate) async fn seen(&self, lease: i64, time: i64, until: i64) {
         let done = self
             .client
-            .execute(&self.statements.seen, &[&lease, &until])
+            .execute(&self.statements.seen, &[&lease, &time, &until])
             .await;
         done.unwrap();
     }

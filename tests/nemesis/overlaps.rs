@@ -8,7 +8,7 @@ use crate::stroke::{Stroke, Victim};
 use crate::worker::TTL;
 
 /// When a lease was held, on the clock of [`now`](crate::history::now): from when its holder had it until it gave it back,
-/// learned that it was lost, or until its deadline, whichever came first.
+/// or until its deadline; where it was lost before that, until its holder was last seen to have it.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) resource: i32,

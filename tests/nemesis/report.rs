@@ -139,8 +139,12 @@ async fn count(history: &Client, query: &str) -> Counts {
 }
 
 async fn spans(history: &Client) -> Vec<Span> {
+    // One that was lost before its deadline ended some time before its holder looked: what is on the nodes is deleted at once,
+    // and somebody else may have got it by then.
     let query = "
-        SELECT resource, token, granters, start, least(until, ended) FROM leases ORDER BY start";
+        SELECT resource, token, granters, start,
+            CASE WHEN ending IN ('lost: Gone', 'lost: ClockPutForward') THEN seen ELSE least(until, ended) END
+        FROM leases ORDER BY start";
     let rows = history.query(query, &[]).await.unwrap();
     let span = |row: &tokio_postgres::Row| Span {
         resource: row.get(0),

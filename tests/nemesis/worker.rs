@@ -3,15 +3,14 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
 use quorlock::node::{Fault, Reply};
 use quorlock::{AcquireError, Lease, Redlock};
 use tokio::io::AsyncReadExt;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::NoTls;
 use tokio_util::sync::CancellationToken;
 
-use crate::common::PATIENCE;
+use crate::common::{MOMENT, PATIENCE};
 use crate::history::{Journal, RESOURCES, Won, now};
 use crate::task::Task;
 
@@ -163,7 +162,7 @@ impl Work<'_> {
                 let _ = self.lease.extend().await;
             }
             match self.seen() {
-                Some((_, until)) => self.journal.seen(number, until).await,
+                Some((time, until)) => self.journal.seen(number, time, until).await,
                 None if careful => break,
                 None => {}
             }
@@ -196,8 +195,9 @@ impl Work<'_> {
         let time = now();
         if !self.lease.is_held() {
             self.journal.ends(number, time).await;
-            let lost = self.lease.lost().now_or_never();
-            let how = lost.map_or("Unannounced".to_owned(), |lost| name_of(&lost.reason));
+            // E3: by then it is known, but for what timers are late by.
+            let lost = timeout(MOMENT, self.lease.lost()).await;
+            let how = name_of(&lost.expect("a loss is announced").reason);
             self.journal.ended(number, &format!("lost: {how}")).await;
             return;
         }
