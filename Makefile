@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SUITE := --features cli,testbed,tls,serde
 
-.PHONY: help demo demo-fencing test model ordering resources lint docs bench bench-quick compose-test setup setup-tests
+.PHONY: help demo demo-fencing test model ordering nemesis resources lint docs bench bench-quick compose-test setup setup-tests
 
 help:
 	@echo "make demo          a command under a lock on five real masters; the same with two dead"
@@ -11,6 +11,7 @@ help:
 	@echo "make test          all tests, on real servers"
 	@echo "make model         the rules of fencing tokens in larger worlds than the tests check (two minutes)"
 	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
+	@echo "make nemesis       everything that goes wrong with servers, networks, clocks and clients (MINUTES=10, and the build)"
 	@echo "make resources     what 100,000 leases and 10,000 waiters cost, and that nothing of it is left (ten minutes with the build)"
 	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
 	@echo "make docs          the documentation, warnings denied"
@@ -44,6 +45,12 @@ model:
 
 ordering: setup-tests
 	QUORLOCK_GRANTS=100000 $(CARGO) test --release --features testbed --test ordering -- --test-threads 1
+
+# Two trials, which share the time.
+MINUTES ?= 10
+
+nemesis: setup-tests
+	QUORLOCK_NEMESIS_SECONDS=$$(( $(MINUTES) * 30 )) $(CARGO) test $(SUITE) --test nemesis
 
 resources: setup
 	QUORLOCK_LEASES=100000 $(CARGO) test --release --features testbed --test resources

@@ -117,8 +117,17 @@ impl Link {
             Some(connection_config(endpoint.timeout)),
             None,
         );
-        let task = start(&client).await?;
+        let mut task = start(&client).await?;
+        tokio::select! {
+            biased; // a refusal says more than the end that comes with it
+            link = Link::probe(client, endpoint, before) => Ok((link?, task)),
+            // The library leaves a call alone that is made while the connection ends.
+            fault = task.ended() => Err(fault),
+        }
+    }
 
+    /// Asks a server that has just been connected to what there is to know before it may vote (R1, R2).
+    async fn probe(client: Client, endpoint: &Endpoint, before: &Predecessor) -> Result<Link, Fault> {
         let info: String = client
             .custom(command("INFO"), Vec::<Value>::new())
             .await
@@ -181,7 +190,7 @@ impl Link {
         for warning in &link.warnings {
             tracing::warn!(node = &*endpoint.name, "{warning}");
         }
-        Ok((link, task))
+        Ok(link)
     }
 
     pub(super) fn warnings(&self) -> &[String] {

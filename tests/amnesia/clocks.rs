@@ -1,72 +1,39 @@
 //! Servers whose clock is wrong.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use quorlock::LossReason;
 use quorlock::testbed::{Data, Testbed};
-use tempfile::TempDir;
 
 use crate::common::{eventually, unguarded};
+use crate::server::{shift, shifted, tampered};
 use crate::{all_up, flush, grant, masters};
 
 /// A server with a clock of its own, which can be set while it runs.
 struct Shifted {
     testbed: Testbed,
-    shift: PathBuf,
-    _folder: TempDir,
 }
 
 impl Shifted {
     async fn start() -> Shifted {
-        let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/amnesia/shift.c");
-        let (library, shift) = (folder.path().join("shift.so"), folder.path().join("shift"));
-        // Rust needs a C compiler to link with, so there is one.
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .args([&library, &source])
-            .status()
-            .unwrap();
-        assert!(compiled.success());
-        fs::write(&shift, 0i64.to_ne_bytes()).unwrap();
-        let script = folder.path().join("server");
-        let text = format!(
-            "#!/bin/sh\nQUORLOCK_CLOCK_SHIFT='{}' LD_PRELOAD='{}' exec {} \"$@\"\n",
-            shift.display(),
-            library.display(),
-            std::env::var("QUORLOCK_REDIS_SERVER").unwrap_or("redis-server".into()),
-        );
-        fs::write(&script, text).unwrap();
-        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        fs::set_permissions(&script, executable).unwrap();
         let testbed = Testbed::builder()
             .nodes(1)
             .arg("appendfsync", "no")
-            .server(&script)
+            .server(tampered())
             .start()
             .await
             .unwrap();
-        let _folder = folder;
-        Shifted {
-            testbed,
-            shift,
-            _folder,
-        }
+        Shifted { testbed }
     }
 
     async fn set(&self, seconds: i64) {
-        // In place: the server has the file mapped.
         let before = self.time().await;
-        let previous = i64::from_ne_bytes(fs::read(&self.shift).unwrap().try_into().unwrap());
-        let file = fs::OpenOptions::new().write(true).open(&self.shift).unwrap();
-        let micros = seconds * 1_000_000;
-        std::os::unix::fs::FileExt::write_all_at(&file, &micros.to_ne_bytes(), 0).unwrap();
+        let node = &self.testbed.nodes()[0];
+        let previous = shifted(node) / 1_000_000;
+        shift(node, seconds * 1_000_000);
         let moved = self.time().await - before;
         assert!(
-            (moved - (micros - previous) / 1_000_000).abs() < 20,
+            (moved - (seconds - previous)).abs() < 20,
             "the clock moved by {moved} s"
         );
     }

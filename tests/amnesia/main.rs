@@ -9,6 +9,8 @@ mod guard;
 mod healing;
 mod losses;
 mod retention;
+#[path = "../common/server.rs"]
+mod server;
 
 use common::eventually;
 use quorlock::node::NodeState;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use tokio_postgres::Client;
 
+use crate::order::{Grant, in_order};
 use crate::postgres::Database;
 
 /// How many locks there are to compete for.
@@ -105,34 +106,6 @@ impl History {
             "two holders at a time: {report}"
         );
         report
-    }
-}
-
-struct Grant {
-    token: i64,
-    began: i64,
-    won: i64,
-}
-
-/// `grants` are in the order in which they were won.
-fn in_order(grants: &[Grant]) {
-    let mut tokens: Vec<i64> = grants.iter().map(|grant| grant.token).collect();
-    tokens.sort_unstable();
-    let twice = tokens.windows(2).find(|pair| pair[0] == pair[1]);
-    assert!(twice.is_none(), "issued twice: {twice:?}");
-
-    let mut by_beginning: Vec<&Grant> = grants.iter().collect();
-    by_beginning.sort_unstable_by_key(|grant| grant.began);
-    let (mut won, mut largest) = (grants.iter().peekable(), 0);
-    for grant in by_beginning {
-        while let Some(earlier) = won.next_if(|earlier| earlier.won < grant.began) {
-            largest = largest.max(earlier.token);
-        }
-        assert!(
-            largest < grant.token,
-            "{largest} was out when the attempt for {} began",
-            grant.token
-        );
     }
 }
 

@@ -6,21 +6,26 @@
 
 mod history;
 mod nemesis;
+#[path = "../common/order.rs"]
+mod order;
 #[path = "../common/postgres.rs"]
 mod postgres;
+#[path = "../common/task.rs"]
+mod task;
 mod worker;
 
 use std::env;
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
 use quorlock::testbed::Testbed;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use history::History;
 use nemesis::{Manners, Nemesis};
 use postgres::Database;
+use task::Task;
 
 const PROCESSES: usize = 8;
 /// For a look in passing. The figures in the documentation come from 100,000.
@@ -29,7 +34,7 @@ const GRANTS: i64 = 1_500;
 const MANY: i64 = 10_000;
 
 fn main() -> ExitCode {
-    if let Some(task) = worker::Task::from_env() {
+    if let Some(task) = Task::from_env() {
         return run(worker::work(task));
     }
     let arguments = Arguments::from_args();
@@ -64,7 +69,14 @@ async fn grants_in_order(manners: Manners) {
     let database = Database::create().await;
     let history = History::begin(&database).await;
     let mut workers: Vec<Child> = (0..PROCESSES)
-        .map(|number| start(number, &testbed, &database))
+        .map(|number| {
+            let task = Task {
+                number: number as u64,
+                nodes: testbed.urls().join(","),
+                database: database.address(),
+            };
+            task.start()
+        })
         .collect();
 
     let started = Instant::now();
@@ -98,10 +110,4 @@ async fn grants_in_order(manners: Manners) {
     }
     let report = history.check(manners == Manners::StayAway).await;
     println!("{report}\nin {:.0?}; {nemesis}", started.elapsed());
-}
-
-fn start(number: usize, testbed: &Testbed, database: &Database) -> Child {
-    let mut command = Command::new(env::current_exe().unwrap());
-    worker::Task::to_env(&mut command, number, &testbed.urls(), &database.address());
-    command.stdin(Stdio::piped()).kill_on_drop(true).spawn().unwrap()
 }

@@ -1,49 +1,20 @@
 //! One of the processes that compete for the locks.
 
-use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use quorlock::node::Reply;
 use quorlock::{AcquireError, Lease, Redlock};
 use tokio::io::AsyncReadExt;
-use tokio::process::Command;
 use tokio::time::sleep;
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
 
 use crate::history::{BEGIN, REFUSED_IN_TIME, RESOURCES, WON};
+use crate::task::Task;
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 const TASKS: usize = 2;
-
-/// What to do, from the environment.
-pub(crate) struct Task {
-    number: u64,
-    nodes: String,
-    database: String,
-}
-
-const NUMBER: &str = "ORDERING_WORKER";
-const NODES: &str = "ORDERING_NODES";
-const DATABASE: &str = "ORDERING_DATABASE";
-
-impl Task {
-    pub(crate) fn from_env() -> Option<Task> {
-        Some(Task {
-            number: env::var(NUMBER).ok()?.parse().ok()?,
-            nodes: env::var(NODES).ok()?,
-            database: env::var(DATABASE).ok()?,
-        })
-    }
-
-    pub(crate) fn to_env(command: &mut Command, number: usize, nodes: &[String], database: &str) {
-        command
-            .env(NUMBER, number.to_string())
-            .env(NODES, nodes.join(","))
-            .env(DATABASE, database);
-    }
-}
 
 /// Takes locks until its input ends.
 pub(crate) async fn work(task: Task) -> ExitCode {

@@ -1,12 +1,16 @@
 //! Connections that hang, are leaked, or end.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{Data, Testbed};
 use quorlock::{Redlock, ReleaseOutcome};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
-use crate::{calls, connect, eventually, is_up, keys, only_fault, testbed};
+use crate::{PATIENCE, calls, connect, eventually, is_up, keys, only_fault, testbed};
 
 /// T4, A9: the lane gives the hung connection up, and what the old one still delivers is refused.
 #[tokio::test]
@@ -112,7 +116,7 @@ async fn dropping_the_manager_closes_every_connection() {
         }
         count
     }
-    for round in 0..20 {
+    for round in 0..3 {
         let redlock = connect(&testbed).await;
         let lease = redlock.lock("x").acquire().await.unwrap();
         assert_eq!(
@@ -214,4 +218,49 @@ fn nodes_whose_runtime_has_ended_are_out_of_reach() {
         matches!(only_fault(&error), Fault::Disconnected { .. }),
         "{error}"
     );
+}
+
+/// Whatever has been answered by then. Otherwise the node would be out for as long as connecting may take.
+#[tokio::test]
+async fn a_connection_that_ends_while_it_is_made_is_followed_by_another() {
+    let testbed = testbed(1, false).await;
+    let server = testbed.nodes()[0].direct_addr();
+    for round in 0..3 {
+        let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", between.local_addr().unwrap());
+        // One connection ends behind the first answer, the next behind the second, and so on.
+        let ends = tokio::spawn(async move {
+            for answers in 1.. {
+                let (client, _) = between.accept().await.unwrap();
+                tokio::spawn(carry_answers(client, server, answers));
+            }
+        });
+        let builder = Redlock::builder()
+            .url(url)
+            .connect_timeout(Duration::from_secs(60));
+        let connected = timeout(PATIENCE, builder.restart_guard(false).connect()).await;
+        connected
+            .unwrap_or_else(|_| panic!("not connected, round {round}"))
+            .unwrap();
+        ends.abort();
+    }
+}
+
+/// Calls are made one by one, so what comes back together is an answer.
+async fn carry_answers(mut client: TcpStream, server: SocketAddr, answers: usize) {
+    let mut server = TcpStream::connect(server).await.unwrap();
+    let (mut asked, mut answered) = ([0; 65_536], [0; 65_536]);
+    let mut carried = 0;
+    while carried < answers {
+        tokio::select! {
+            read = client.read(&mut asked) => match read {
+                Ok(bytes @ 1..) => server.write_all(&asked[..bytes]).await.unwrap(),
+                _ => return,
+            },
+            read = server.read(&mut answered) => {
+                client.write_all(&answered[..read.unwrap()]).await.unwrap();
+                carried += 1;
+            }
+        }
+    }
 }

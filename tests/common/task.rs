@@ -1,0 +1,42 @@
+//! A test binary that starts itself again, as one of several processes that compete for locks.
+
+use std::env;
+use std::process::Stdio;
+
+use tokio::process::{Child, Command};
+
+/// What such a process has to know, from its environment.
+pub(crate) struct Task {
+    pub(crate) number: u64,
+    /// The nodes' URLs, with commas between them.
+    pub(crate) nodes: String,
+    /// Where what happens is written down.
+    pub(crate) database: String,
+}
+
+const NUMBER: &str = "QUORLOCK_WORKER_NUMBER";
+const NODES: &str = "QUORLOCK_WORKER_NODES";
+const DATABASE: &str = "QUORLOCK_WORKER_DATABASE";
+
+impl Task {
+    /// `None` in the process that is the test.
+    pub(crate) fn from_env() -> Option<Task> {
+        Some(Task {
+            number: env::var(NUMBER).ok()?.parse().ok()?,
+            nodes: env::var(NODES).ok()?,
+            database: env::var(DATABASE).ok()?,
+        })
+    }
+
+    /// It is to end when its input does, and so ends with the test, however that ends.
+    pub(crate) fn start(&self) -> Child {
+        Command::new(env::current_exe().unwrap())
+            .env(NUMBER, self.number.to_string())
+            .env(NODES, &self.nodes)
+            .env(DATABASE, &self.database)
+            .stdin(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+}

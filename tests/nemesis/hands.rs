@@ -1,0 +1,185 @@
+//! Carries out what goes wrong with one node, and makes it good again.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use quorlock::testbed::{Data, Proxy, TestNode, Value};
+use redis::aio::MultiplexedConnection;
+
+use crate::common::{PATIENCE, eventually};
+use crate::fault::Fault;
+use crate::history::RESOURCES;
+use crate::server::{settings, shift};
+
+/// Twice this is more than the node's budget, a tenth of the TTL.
+const SLOW: Duration = Duration::from_millis(80);
+
+/// On each lock's key that is free. The keys are the names of the locks, with the default prefix.
+const TAKE: &str = "for _, key in ipairs(KEYS) do if redis.call('EXISTS', key) == 0 then redis.call('HSET', key, 'a', 1) end end";
+const GIVE_BACK: &str = "for _, key in ipairs(KEYS) do if redis.call('TYPE', key).ok == 'hash' then redis.call('DEL', key) end end";
+/// More data for a node that has little to load.
+const FILL: &str = "for i = 1, 6000 do redis.call('SET', 'filler:' .. i, i) end";
+const LITTLE: u64 = 6_000 * COMMAND;
+/// How many bytes a command takes in a server's log, or so.
+const COMMAND: u64 = 45;
+/// How many microseconds loading is to take, or so; and what the shortest sleep takes.
+const LOADING: u64 = 1_500_000;
+const SLEEP: u64 = 55;
+
+/// What a fault leaves in our hands until it is made good.
+pub(crate) enum Held {
+    Nothing,
+    /// The last connection that the node has taken.
+    Connection(Box<MultiplexedConnection>),
+}
+
+async fn tell(node: &TestNode, command: &[&str]) {
+    let _: Value = ask(node, command).await;
+}
+
+pub(crate) async fn ask(node: &TestNode, command: &[&str]) -> Value {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match node.command(command).await {
+            Ok(answer) if answer.is_error() => panic!("{command:?}: {answer:?}"),
+            Ok(answer) => return answer,
+            // On a machine that has other things to do. Each of these may as well be said twice.
+            Err(error) => assert!(Instant::now() < give_up, "{error}"),
+        }
+    }
+}
+
+fn proxy(node: &TestNode) -> &Proxy {
+    node.proxy().unwrap()
+}
+
+async fn on_locks(node: &TestNode, script: &str) {
+    let keys: Vec<String> = (0..RESOURCES)
+        .map(|number| format!("quorlock:job{number}"))
+        .collect();
+    let number = keys.len().to_string();
+    let mut command = vec!["EVAL", script, &number];
+    command.extend(keys.iter().map(String::as_str));
+    tell(node, &command).await;
+}
+
+pub(crate) async fn break_it(node: &TestNode, fault: Fault) -> Held {
+    match fault {
+        Fault::Killed | Fault::Emptied => node.kill().await.unwrap(),
+        Fault::Loading => {
+            if size(&node.folder().join("data")) < LITTLE {
+                tell(node, &["EVAL", FILL, "0"]).await;
+            }
+            node.kill().await.unwrap();
+            load_slowly(node);
+        }
+        Fault::Stopped => node.stop().unwrap(),
+        Fault::CutOff => proxy(node).cut(),
+        Fault::Silent => proxy(node).blackhole(),
+        Fault::RequestsHeld => proxy(node).blackhole_to_server(),
+        Fault::AnswersHeld => proxy(node).blackhole_from_server(),
+        Fault::Slowed => proxy(node).delay(SLOW),
+        Fault::ConnectionsDropped => proxy(node).drop_connections(),
+        Fault::OutOfMemory => tell(node, &["CONFIG", "SET", "maxmemory", "1"]).await,
+        // Of a master that is not there, so that nothing is copied from it.
+        Fault::ReadOnly => tell(node, &["REPLICAOF", "127.0.0.1", "1"]).await,
+        Fault::CannotPersist => cannot_persist(node).await,
+        Fault::WrongType => on_locks(node, TAKE).await,
+        Fault::ConnectionLimit => return Held::Connection(Box::new(take_connections(node).await)),
+        Fault::ScriptsFlushed => tell(node, &["SCRIPT", "FLUSH"]).await,
+        Fault::ClientsKilled => tell(node, &["CLIENT", "KILL", "TYPE", "normal"]).await,
+        Fault::Flushed | Fault::MajorityFlushed => tell(node, &["FLUSHALL"]).await,
+        Fault::ClockForward | Fault::ClockForwardALittle | Fault::ClockBack | Fault::ClockBackALittle => {
+            shift(node, fault.shift().unwrap());
+        }
+        Fault::WorkerStopped | Fault::WorkerKilled => unreachable!("nothing to do with nodes"),
+    }
+    Held::Nothing
+}
+
+pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
+    match fault {
+        Fault::Killed => node.restart(Data::Keep).await.unwrap(),
+        Fault::Emptied => node.restart(Data::Wipe).await.unwrap(),
+        Fault::Loading => {
+            node.restart(Data::Keep).await.unwrap();
+            settings(node, "");
+        }
+        Fault::Stopped => node.resume().unwrap(),
+        Fault::CutOff | Fault::Silent | Fault::RequestsHeld | Fault::AnswersHeld => proxy(node).heal(),
+        Fault::Slowed => proxy(node).delay(Duration::ZERO),
+        Fault::OutOfMemory => tell(node, &["CONFIG", "SET", "maxmemory", "0"]).await,
+        Fault::ReadOnly => tell(node, &["REPLICAOF", "NO", "ONE"]).await,
+        Fault::CannotPersist => {
+            tell(node, &["CONFIG", "SET", "save", ""]).await;
+            fs::remove_dir(node.folder().join("data/dump.rdb")).unwrap();
+        }
+        Fault::WrongType => on_locks(node, GIVE_BACK).await,
+        Fault::ConnectionLimit => {
+            let Held::Connection(mut connection) = held else {
+                unreachable!("it holds one")
+            };
+            set_limit(&mut connection, 10_000).await;
+        }
+        Fault::ClockForward | Fault::ClockForwardALittle | Fault::ClockBack | Fault::ClockBackALittle => {
+            shift(node, 0);
+        }
+        Fault::ConnectionsDropped
+        | Fault::ScriptsFlushed
+        | Fault::ClientsKilled
+        | Fault::Flushed
+        | Fault::MajorityFlushed => {}
+        Fault::WorkerStopped | Fault::WorkerKilled => unreachable!("nothing to do with nodes"),
+    }
+}
+
+/// While it reads its log, a server answers every 1,024 commands, with LOADING.
+fn load_slowly(node: &TestNode) {
+    let commands = size(&node.folder().join("data")) / COMMAND;
+    let each = LOADING / commands;
+    let delay = match each.checked_sub(SLEEP) {
+        Some(0) | None => format!("-{}", SLEEP / each.max(1)), // sleeps one time in so many
+        Some(micros) => micros.to_string(),
+    };
+    settings(node, &format!("--key-load-delay {delay}"));
+}
+
+/// Of a file, or of all files in a folder.
+fn size(path: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(path) else {
+        return path.metadata().map_or(0, |file| file.len());
+    };
+    entries.map(|entry| size(&entry.unwrap().path())).sum()
+}
+
+/// A snapshot that fails, for there is a folder in its place, on a server that is to refuse writes then.
+async fn cannot_persist(node: &TestNode) {
+    fs::create_dir(node.folder().join("data/dump.rdb")).unwrap();
+    tell(node, &["BGSAVE", "SCHEDULE"]).await;
+    eventually("a snapshot fails", || async {
+        let info = ask(node, &["INFO", "persistence"]).await;
+        info.as_str()
+            .unwrap_or_default()
+            .contains("rdb_last_bgsave_status:err")
+    })
+    .await;
+    tell(node, &["CONFIG", "SET", "save", "3600 1"]).await;
+}
+
+/// The only connection is ours: without it, nobody could lift the limit.
+async fn take_connections(node: &TestNode) -> MultiplexedConnection {
+    let client = redis::Client::open(node.direct_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    set_limit(&mut connection, 1).await;
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL").arg("TYPE").arg("normal");
+    let _: i64 = kill.query_async(&mut connection).await.unwrap();
+    connection
+}
+
+async fn set_limit(connection: &mut MultiplexedConnection, clients: u32) {
+    let mut set = redis::cmd("CONFIG");
+    set.arg("SET").arg("maxclients").arg(clients);
+    let () = set.query_async(connection).await.unwrap();
+}

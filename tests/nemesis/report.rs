@@ -1,0 +1,227 @@
+//! What a trial has shown, and whether it may be so.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tokio_postgres::Client;
+
+use crate::fault::{Fault, Manners};
+use crate::history::RESOURCES;
+use crate::order::{Grant, in_order};
+use crate::overlaps::{Span, overlaps};
+use crate::stroke::Stroke;
+
+/// How often what happened.
+type Counts = BTreeMap<String, usize>;
+
+pub(crate) struct Report {
+    manners: Manners,
+    faults: BTreeMap<Fault, usize>,
+    grants: usize,
+    endings: Counts,
+    failures: Counts,
+    node_faults: Counts,
+    /// By their explanations.
+    explained: Counts,
+    /// And the stories of all others.
+    unexplained: Vec<String>,
+    writes: usize,
+    /// By the fenced table: because the lease was over, and although it was not.
+    refused: (usize, usize),
+    unfenced: (i64, i64),
+    left: Left,
+}
+
+/// I5: how many locks had keys on some node although nobody held them.
+pub(crate) struct Left {
+    /// When their processes had cleaned up and ended;
+    pub(crate) behind: usize,
+    /// and when what those had left behind that did not end by themselves, had expired.
+    pub(crate) finally: usize,
+}
+
+impl Report {
+    /// Panics when tokens are out of order, or a stale write was accepted: nothing excuses that.
+    pub(crate) async fn make(
+        history: &Client,
+        manners: Manners,
+        faults: BTreeMap<Fault, usize>,
+        strokes: &[Stroke],
+        left: Left,
+    ) -> Report {
+        tokens_in_order(history).await;
+        no_stale_write(history).await;
+        let mut report = Report {
+            manners,
+            faults,
+            grants: 0,
+            endings: count(
+                history,
+                "SELECT coalesce(ending, 'its process ended') FROM leases",
+            )
+            .await,
+            failures: count(history, "SELECT reason FROM failures").await,
+            node_faults: count(history, "SELECT unnest(faults) FROM failures").await,
+            explained: Counts::new(),
+            unexplained: Vec::new(),
+            writes: 0,
+            refused: (0, 0),
+            unfenced: (0, 0),
+            left,
+        };
+        let spans = spans(history).await;
+        report.grants = spans.len();
+        for overlap in overlaps(&spans) {
+            let reasons = overlap.explanations(strokes);
+            if reasons.is_empty() {
+                report.unexplained.push(overlap.story(strokes));
+            } else {
+                let reasons: Vec<String> = reasons.iter().map(|fault| format!("{fault:?}")).collect();
+                *report.explained.entry(reasons.join(" + ")).or_default() += 1;
+            }
+        }
+        for row in history
+            .query("SELECT value IS NULL, in_time FROM writes", &[])
+            .await
+            .unwrap()
+        {
+            report.writes += 1;
+            match (row.get(0), row.get(1)) {
+                (true, true) => report.refused.1 += 1,
+                (true, false) => report.refused.0 += 1,
+                (false, _) => {}
+            }
+        }
+        let lost = "SELECT sum(writes)::BIGINT, sum(writes - value)::BIGINT FROM unfenced";
+        let row = history.query_one(lost, &[]).await.unwrap();
+        report.unfenced = (row.get(0), row.get(1));
+        report
+    }
+
+    /// Whether the locks have kept their promise.
+    pub(crate) fn check(&self) {
+        let few = &self.unexplained[..self.unexplained.len().min(5)];
+        assert!(few.is_empty(), "{}", few.join("\n"));
+        if self.manners == Manners::Promised {
+            assert!(self.explained.is_empty(), "leases overlapped");
+            assert_eq!(self.refused.1, 0, "refused, though the lock was held");
+        }
+        assert_eq!(self.left.behind, 0, "processes ended without cleaning up");
+        assert_eq!(self.left.finally, 0, "keys are left on the nodes");
+    }
+
+    /// R5: of faults that a long trial has often enough, for somebody to run into them.
+    pub(crate) fn check_names(&self) {
+        const NAMES: [&str; 9] = [
+            "CannotPersist",
+            "Disconnected",
+            "Loading",
+            "OutOfMemory",
+            "Restarted",
+            "Server: ERR max number of clients reached",
+            "Timeout",
+            "Unfit",
+            "WrongType",
+        ];
+        for name in NAMES {
+            assert!(self.node_faults.contains_key(name), "nobody was told of {name}");
+        }
+    }
+}
+
+/// How often each text is among the answers.
+async fn count(history: &Client, query: &str) -> Counts {
+    let mut counts = Counts::new();
+    for row in history.query(query, &[]).await.unwrap() {
+        *counts.entry(row.get(0)).or_default() += 1;
+    }
+    counts
+}
+
+async fn spans(history: &Client) -> Vec<Span> {
+    // One that was lost before its deadline ended some time before its holder looked: what is on the nodes is deleted at once,
+    // and somebody else may have got it by then.
+    let query = "
+        SELECT resource, token, granters, start,
+            CASE WHEN ending IN ('lost: Gone', 'lost: ClockPutForward') THEN seen ELSE least(until, ended) END
+        FROM leases ORDER BY start";
+    let rows = history.query(query, &[]).await.unwrap();
+    let span = |row: &tokio_postgres::Row| Span {
+        resource: row.get(0),
+        token: row.get(1),
+        granters: row.get(2),
+        start: row.get(3),
+        end: row.get(4),
+    };
+    rows.iter().map(span).collect()
+}
+
+async fn tokens_in_order(history: &Client) {
+    let query = "SELECT token, began, won FROM leases WHERE resource = $1 ORDER BY won";
+    for resource in 0..RESOURCES {
+        let rows = history.query(query, &[&resource]).await.unwrap();
+        let grant = |row: &tokio_postgres::Row| Grant {
+            token: row.get(0),
+            began: row.get(1),
+            won: row.get(2),
+        };
+        let grants: Vec<Grant> = rows.iter().map(grant).collect();
+        assert!(
+            grants.len() > 10,
+            "too little to learn from: {} grants",
+            grants.len()
+        );
+        in_order(&grants);
+    }
+}
+
+/// I3: in the order in which the writes came about, no token is lower than one before it, and none is missing.
+async fn no_stale_write(history: &Client) {
+    let query = "SELECT value, token FROM writes WHERE resource = $1 AND value IS NOT NULL ORDER BY value";
+    for resource in 0..RESOURCES {
+        let rows = history.query(query, &[&resource]).await.unwrap();
+        let writes: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        assert!(
+            (1..).zip(&writes).all(|(number, (value, _))| number == *value),
+            "a fenced write is lost"
+        );
+        let stale = writes.windows(2).find(|pair| pair[0].1 > pair[1].1);
+        assert!(stale.is_none(), "a stale write was accepted: {stale:?}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults = self.faults.iter();
+        let faults = faults
+            .map(|(fault, times)| (format!("{fault:?}"), *times))
+            .collect();
+        table(f, "faults", &faults)?;
+        line(f, "grants", self.grants)?;
+        table(f, "how leases ended", &self.endings)?;
+        table(f, "attempts that failed", &self.failures)?;
+        table(f, "nodes that could not vote then", &self.node_faults)?;
+        line(f, "writes to each of two tables", self.writes)?;
+        line(f, "refused by the fenced one: too late", self.refused.0)?;
+        line(f, "refused though the lock was held", self.refused.1)?;
+        line(f, "stale writes that it accepted", 0)?;
+        line(f, "updates lost in the unfenced one", self.unfenced.1)?;
+        table(f, "overlaps of leases, by what explains them", &self.explained)?;
+        line(f, "overlaps that nothing explains", self.unexplained.len())?;
+        line(f, "tokens issued twice, or out of order", 0)?;
+        line(f, "locks left behind by who cleaned up", self.left.behind)?;
+        line(f, "locks left on nodes", self.left.finally)
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
+    writeln!(f, "{name:<44}{value:>9}")
+}
+
+fn table(f: &mut fmt::Formatter<'_>, name: &str, counts: &Counts) -> fmt::Result {
+    line(f, name, counts.values().sum::<usize>())?;
+    for (what, times) in counts {
+        line(f, &format!("    {what}"), times)?;
+    }
+    Ok(())
+}

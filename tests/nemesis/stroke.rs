@@ -1,0 +1,39 @@
+//! What went wrong, or was made good, and when.
+
+use crate::fault::Fault;
+
+pub(crate) struct Stroke {
+    pub(crate) fault: Fault,
+    /// It was made good.
+    pub(crate) mended: bool,
+    pub(crate) victim: Victim,
+    /// It came about between these, on the clock of [`now`](crate::history::now).
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Victim {
+    Node(usize),
+    Worker(usize),
+}
+
+impl Stroke {
+    /// Whether it is against what the promise builds on: keys went too early. (That keys live for too long, because their
+    /// clock was set back, does nobody any harm; but when it is set right again, time makes a leap for them.)
+    pub(crate) fn is_breach(&self) -> bool {
+        match self.fault {
+            Fault::Flushed | Fault::MajorityFlushed => true,
+            fault => fault.shift().is_some_and(|shift| self.mended == (shift < 0)),
+        }
+    }
+
+    /// With times in milliseconds since `origin`.
+    pub(crate) fn line(&self, origin: i64) -> String {
+        let Stroke { fault, victim, .. } = self;
+        let millis = |time: i64| (time - origin) as f64 / 1e6;
+        let mended = if self.mended { ", made good" } else { "" };
+        let (from, to) = (millis(self.from), millis(self.to));
+        format!("{from:.1} ms to {to:.1} ms: {fault:?}{mended}: {victim:?}")
+    }
+}

@@ -1,0 +1,234 @@
+//! One of the processes that compete for the locks, and write under them.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use quorlock::node::{Fault, Reply};
+use quorlock::{AcquireError, Lease, Redlock};
+use tokio::io::AsyncReadExt;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::NoTls;
+use tokio_util::sync::CancellationToken;
+
+use crate::common::{MOMENT, PATIENCE};
+use crate::history::{Journal, RESOURCES, Won, now};
+use crate::task::Task;
+
+pub(crate) const TTL: Duration = Duration::from_secs(1);
+/// How long nodes do not vote that may have forgotten locks.
+pub(crate) const GUARD: Duration = Duration::from_secs(3);
+const TASKS: usize = 3;
+
+/// Takes locks until its input ends.
+pub(crate) async fn work(task: Task) -> ExitCode {
+    // While it is stopped, it would not notice the end of its input.
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
+    fastrand::seed(task.number);
+    let over = CancellationToken::new();
+    let redlock = connect(&task.nodes).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..TASKS {
+        let (client, connection) = tokio_postgres::connect(&task.database, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let journal = Journal::open(client).await;
+        tasks.spawn(compete(
+            task.number as i64,
+            redlock.clone(),
+            journal,
+            over.clone(),
+        ));
+    }
+    let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
+    over.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    redlock.shutdown().await;
+    ExitCode::SUCCESS
+}
+
+/// Again when a node is a replica just now: that is a reason not to start.
+async fn connect(nodes: &str) -> Redlock {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let builder = Redlock::builder().urls(nodes.split(','));
+        match builder.ttl(TTL).guard_window(GUARD).connect().await {
+            Ok(redlock) => return redlock,
+            Err(error) => assert!(Instant::now() < give_up, "{error}"),
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn compete(worker: i64, redlock: Redlock, journal: Journal, over: CancellationToken) {
+    while !over.is_cancelled() {
+        let resource = fastrand::i32(0..RESOURCES);
+        let renewed = fastrand::bool();
+        let began = journal.begin().await;
+        let request = redlock.lock(format!("job{resource}")).watchdog(renewed);
+        let outcome = if fastrand::bool() {
+            request.try_acquire().await
+        } else {
+            request.within(TTL / 2).acquire().await
+        };
+        match outcome {
+            Ok(lease) => {
+                let work = Work {
+                    worker,
+                    journal: &journal,
+                    lease,
+                    resource,
+                    renewed,
+                };
+                work.go_on(began).await;
+            }
+            Err(error) => {
+                journal.failed(&name_of(&error), &faults(&error)).await;
+                sleep(Duration::from_millis(fastrand::u64(1..20))).await;
+            }
+        }
+    }
+}
+
+/// What nodes said that could not vote.
+fn faults(error: &AcquireError) -> Vec<String> {
+    let votes = error.votes().into_iter().flat_map(|votes| votes.iter());
+    let faults = votes.filter_map(|vote| vote.answer.as_ref()?.as_ref().err());
+    faults
+        .map(|fault| match fault {
+            // Without a name of its own.
+            Fault::Server { message } => format!("Server: {message}"),
+            fault => name_of(fault),
+        })
+        .collect()
+}
+
+/// Of a variant.
+fn name_of(value: &impl std::fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    let name = text.split(|c: char| !c.is_alphanumeric()).next();
+    name.unwrap_or_default().to_owned()
+}
+
+/// What is done under one lease.
+struct Work<'a> {
+    worker: i64,
+    journal: &'a Journal,
+    lease: Lease,
+    resource: i32,
+    /// By the watchdog. Otherwise by hand, or not.
+    renewed: bool,
+}
+
+impl Work<'_> {
+    /// A time at which the lease is held, and until when it will be, as far as is known.
+    fn seen(&self) -> Option<(i64, i64)> {
+        let time = now();
+        let remaining = self.lease.remaining();
+        (!remaining.is_zero()).then(|| (time, time + remaining.as_nanos() as i64))
+    }
+
+    async fn go_on(self, began: i64) {
+        let token = self.lease.fencing_token().unwrap().as_i64();
+        let time = now();
+        let (start, until) = self.seen().unwrap_or((time, time));
+        let won = Won {
+            worker: self.worker,
+            resource: self.resource,
+            token,
+            began,
+            granters: self.granters(),
+            start,
+            until,
+        };
+        let number = self.journal.won(&won).await;
+        // Some do not ask whether they still hold the lock: the store has to refuse them when they come late.
+        let careful = fastrand::u8(..) < 192;
+        // Some hold it for several times the TTL.
+        let (writes, pause) = match fastrand::u8(..) {
+            0..8 if self.renewed => (fastrand::u8(5..15), 300),
+            8..20 => (fastrand::u8(1..5), 400),
+            _ => (fastrand::u8(1..4), 15),
+        };
+        for _ in 0..writes {
+            if !self
+                .write(token, careful, Duration::from_millis(fastrand::u64(0..pause)))
+                .await
+            {
+                break;
+            }
+            if !self.renewed && fastrand::u8(..) < 64 {
+                let _ = self.lease.extend().await;
+            }
+            match self.seen() {
+                Some((time, until)) => self.journal.seen(number, time, until).await,
+                None if careful => break,
+                None => {}
+            }
+        }
+        self.end(number).await;
+    }
+
+    /// Reads, thinks, and writes what came of it. Whether there is a point in going on.
+    async fn write(&self, token: i64, careful: bool, thought: Duration) -> bool {
+        let read = self.journal.read(self.resource).await;
+        if careful {
+            tokio::select! {
+                biased;
+                _ = self.lease.lost() => return false,
+                () = sleep(thought) => {}
+            }
+        } else {
+            sleep(thought).await;
+        }
+        self.journal.overwrite(self.resource, read + 1).await;
+        let admitted = self.journal.write(self.resource, token).await;
+        // Who was too late may have been overtaken. Who was not should not have been.
+        if !admitted && self.lease.is_held() {
+            self.journal.refused_in_time(self.resource, token).await;
+        }
+        admitted
+    }
+
+    async fn end(self, number: i64) {
+        let time = now();
+        if !self.lease.is_held() {
+            self.journal.ends(number, time).await;
+            // E3: by then it is known, but for what timers are late by.
+            let lost = timeout(MOMENT, self.lease.lost()).await;
+            let how = name_of(&lost.expect("a loss is announced").reason);
+            self.journal.ended(number, &format!("lost: {how}")).await;
+            return;
+        }
+        match fastrand::u8(..) {
+            // As if the process had died.
+            0..12 if !self.renewed => {
+                self.journal.ended(number, "forgotten").await;
+                std::mem::forget(self.lease);
+            }
+            12..24 => {
+                self.journal.ends(number, time).await;
+                drop(self.lease);
+                self.journal.ended(number, "dropped").await;
+            }
+            _ => {
+                self.journal.ends(number, time).await;
+                let outcome = name_of(&self.lease.release().await);
+                self.journal.ended(number, &format!("released: {outcome}")).await;
+            }
+        }
+    }
+
+    /// A bit for each node.
+    fn granters(&self) -> i32 {
+        let votes = self.lease.votes().iter().enumerate();
+        let granted = votes.filter(|(_, vote)| {
+            matches!(
+                vote.answer,
+                Some(Ok(Reply::Granted { .. } | Reply::Raised { .. }))
+            )
+        });
+        granted.map(|(node, _)| 1 << node).sum()
+    }
+}

@@ -1,0 +1,86 @@
+//! The processes that compete for the locks.
+
+use std::time::Duration;
+
+use quorlock::testbed::Testbed;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use crate::common::PATIENCE;
+use crate::postgres::Database;
+use crate::task::Task;
+
+pub(crate) const PROCESSES: usize = 4;
+
+pub(crate) struct Workers {
+    running: Vec<Child>,
+    nodes: String,
+    database: String,
+    started: u64,
+}
+
+impl Workers {
+    pub(crate) fn start(testbed: &Testbed, database: &Database) -> Workers {
+        let mut workers = Workers {
+            running: Vec::new(),
+            nodes: testbed.urls().join(","),
+            database: database.address(),
+            started: 0,
+        };
+        for _ in 0..PROCESSES {
+            let worker = workers.another();
+            workers.running.push(worker);
+        }
+        workers
+    }
+
+    fn another(&mut self) -> Child {
+        self.started += 1;
+        let task = Task {
+            number: self.started,
+            nodes: self.nodes.clone(),
+            database: self.database.clone(),
+        };
+        task.start()
+    }
+
+    pub(crate) fn stop(&self, worker: usize) {
+        self.signal(worker, Signal::STOP);
+    }
+
+    pub(crate) fn resume(&self, worker: usize) {
+        self.signal(worker, Signal::CONT);
+    }
+
+    /// Ends it without a chance to clean up, and starts another one in its place.
+    pub(crate) async fn kill(&mut self, worker: usize) {
+        self.running[worker].kill().await.unwrap();
+        self.running[worker] = self.another();
+    }
+
+    fn signal(&self, worker: usize, signal: Signal) {
+        let pid = self.running[worker].id().unwrap();
+        kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+    }
+
+    pub(crate) fn assert_all_run(&mut self) {
+        for worker in &mut self.running {
+            assert!(
+                worker.try_wait().unwrap().is_none(),
+                "a worker has ended by itself"
+            );
+        }
+    }
+
+    /// The end of its input tells a worker to stop.
+    pub(crate) async fn end(&mut self) {
+        for worker in &mut self.running {
+            drop(worker.stdin.take());
+        }
+        for worker in &mut self.running {
+            let ended = timeout(PATIENCE + Duration::from_secs(30), worker.wait()).await;
+            assert!(ended.expect("a worker does not end").unwrap().success());
+        }
+    }
+}
