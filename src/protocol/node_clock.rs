@@ -20,30 +20,36 @@ pub(crate) struct NodeClock {
     low: i64,
     high: i64,
     at: i64,
-    /// The interval a while ago.
+    /// The same as long as the clocks do not drift apart by more than is allowed for. What `WANDER_PPM` narrows too far would
+    /// look like a step later.
+    loose: Interval,
+    /// That a while ago.
     before: Interval,
 }
 
+/// What contains the difference at some moment from `since` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Interval {
     low: i64,
     high: i64,
-    at: i64,
+    since: i64,
 }
 
 impl NodeClock {
     /// The first sample: the node's clock read `node` between our `sent` and `received`.
     pub(crate) fn new(sent: i64, received: i64, node: i64) -> Self {
         let (low, high) = (node.saturating_sub(received), node.saturating_sub(sent));
+        let loose = Interval {
+            low,
+            high,
+            since: sent,
+        };
         NodeClock {
             low,
             high,
             at: received,
-            before: Interval {
-                low,
-                high,
-                at: received,
-            },
+            loose,
+            before: loose,
         }
     }
 
@@ -52,14 +58,11 @@ impl NodeClock {
     /// If that cannot be drift, a clock was set: by how much the node's was put forward at most, or back at least (negative).
     pub(crate) fn observe(&mut self, sent: i64, received: i64, node: i64) -> Option<i64> {
         let sample = NodeClock::new(sent, received, node);
-        let step = self.before.step(&sample);
+        let step = self.before.step(&sample.loose, received);
         self.narrow(sample, received);
-        if step.is_some() || received.saturating_sub(self.before.at) >= SPAN {
-            self.before = Interval {
-                low: self.low,
-                high: self.high,
-                at: received,
-            };
+        self.loose = self.loose.narrowed(&sample.loose, received);
+        if step.is_some() || received.saturating_sub(self.before.since) >= SPAN {
+            self.before = self.loose;
         }
         step
     }
@@ -73,10 +76,11 @@ impl NodeClock {
                 low,
                 high,
                 at: received.max(self.at),
-                before: self.before,
+                ..*self
             }
         } else {
             NodeClock {
+                loose: self.loose,
                 before: self.before,
                 ..sample
             }
@@ -102,12 +106,30 @@ impl NodeClock {
 
 impl Interval {
     /// What the difference has moved by since, if that is more than drift.
-    fn step(&self, sample: &NodeClock) -> Option<i64> {
-        let elapsed = sample.at.saturating_sub(self.at).max(0);
-        let slack = elapsed.saturating_mul(DRIFT_PERCENT) / 100 + SMALLEST_STEP;
+    fn step(&self, sample: &Interval, received: i64) -> Option<i64> {
+        let slack = self.drift(received) + SMALLEST_STEP;
         let forward = sample.low > self.high.saturating_add(slack);
         let back = sample.high < self.low.saturating_sub(slack);
         (forward || back).then(|| sample.high.saturating_sub(self.low))
+    }
+
+    /// With what a further sample says; that alone where the two contradict each other.
+    fn narrowed(&self, sample: &Interval, received: i64) -> Interval {
+        let slack = self.drift(received);
+        let low = sample.low.max(self.low.saturating_sub(slack));
+        let high = sample.high.min(self.high.saturating_add(slack));
+        if low <= high {
+            Interval { low, high, ..*sample }
+        } else {
+            *sample
+        }
+    }
+
+    fn drift(&self, now: i64) -> i64 {
+        now.saturating_sub(self.since)
+            .max(0)
+            .saturating_mul(DRIFT_PERCENT)
+            / 100
     }
 }
 
@@ -170,6 +192,37 @@ mod tests {
                     steps,
                     "{percent} per mille, every {every} us: {stepped}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn drift_is_no_step_however_slow_the_answers_are() {
+        let mut state = 7_i64;
+        // Chance enough: a linear congruential generator.
+        let mut below = |most: i64| {
+            state = (state * 1_103_515_245 + 12_345) & 0x7fff_ffff;
+            state % most
+        };
+        for (drift, slowest) in [
+            (4_000, 12_000),
+            (-4_000, 12_000),
+            (9_000, 30_000),
+            (-9_000, 200_000),
+        ] {
+            for _ in 0..200 {
+                let mut clock = NodeClock::new(0, 10, 5);
+                let mut now = 10;
+                for _ in 0..100 {
+                    let sent = now + below(200_000);
+                    let read = sent + below(slowest);
+                    now = read + below(slowest);
+                    let step = clock.observe(sent, now, read + read * drift / 1_000_000);
+                    assert_eq!(
+                        step, None,
+                        "{drift} millionths, answers in up to {slowest} us each way"
+                    );
+                }
             }
         }
     }
