@@ -10,11 +10,12 @@ use quorlock::{LeaseHandle, Redlock};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{advance, sleep_until};
 
-use crate::desk::{Desk, Parcel, SimulatedNode};
+use crate::desk::node::SimulatedNode;
+use crate::desk::{Desk, Parcel};
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::programme::Programme;
-use crate::world::Event;
+use crate::world::event::Event;
 
 /// A time in which it does not run.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Glance {
 
 pub(crate) struct Client {
     runtime: Runtime,
+    /// True time, as far as it has come.
+    pub(crate) time: u64,
     pub(crate) desk: Arc<Desk>,
     /// Since when it does not run, and whether its machine is suspended.
     pub(crate) frozen: Option<(u64, bool)>,
@@ -57,6 +60,7 @@ impl Client {
         };
         Client {
             runtime,
+            time: 0,
             desk,
             frozen: None,
             pauses: Vec::new(),
@@ -65,18 +69,13 @@ impl Client {
         }
     }
 
-    /// True time, as far as it has come.
-    pub(crate) fn now(&self) -> u64 {
-        self.inside(Desk::now)
-    }
-
     pub(crate) fn inside<T>(&self, look: impl FnOnce(&Desk) -> T) -> T {
         let _inside = self.runtime.enter();
         look(&self.desk)
     }
 
     /// Runs until `horizon`, or until something is sent.
-    pub(crate) fn run(&self, horizon: u64) {
+    pub(crate) fn run(&mut self, horizon: u64) {
         self.runtime.block_on(async {
             let horizon = self.desk.instant(horizon);
             tokio::select! {
@@ -85,6 +84,7 @@ impl Client {
                 () = sleep_until(horizon) => {}
             }
         });
+        self.time = self.inside(Desk::now);
     }
 
     /// Goes on after a pause. Everything that was due meanwhile is due now.
@@ -92,12 +92,13 @@ impl Client {
         let Some((from, suspended)) = self.frozen.take() else {
             return;
         };
-        let gap = now.saturating_sub(self.now());
+        let gap = now.saturating_sub(self.time);
         if suspended {
             self.desk.sleep(gap);
         } else {
             self.runtime.block_on(advance(Duration::from_millis(gap)));
         }
+        self.time = now;
         self.pauses.push(Pause {
             from,
             to: now,

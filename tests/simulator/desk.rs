@@ -1,18 +1,15 @@
 //! One client's desk: its connections to the servers, what it has sent, and what it waits for. The nodes that the library is
 //! given are views of it.
 
+pub(crate) mod node;
+
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
 use quorlock::LeaseHandle;
-use quorlock::node::{Action, Fault, Node, NodeState, OwnerToken, Reply, Request};
+use quorlock::node::{Fault, OwnerToken, Reply, Request};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -148,10 +145,12 @@ impl Desk {
         self.start + Duration::from_millis(now.saturating_sub(self.slept()))
     }
 
-    /// In microseconds of true time.
+    /// In microseconds of true time. May be before the beginning, for those who have been suspended.
     pub(crate) fn moment(&self, instant: std::time::Instant) -> i64 {
-        let awake = instant.saturating_duration_since(self.start.into_std());
-        awake.as_micros() as i64 + (self.slept() * 1_000) as i64
+        let start = self.start.into_std();
+        let after = instant.saturating_duration_since(start).as_micros() as i64;
+        let before = start.saturating_duration_since(instant).as_micros() as i64;
+        after - before + (self.slept() * 1_000) as i64
     }
 
     pub(crate) fn local(&self) -> i64 {
@@ -321,121 +320,5 @@ impl Link {
         let ago = Duration::from_micros(u64::try_from(awake - self.remembers_since).unwrap_or(0));
         let remaining = guard.checked_sub(ago).filter(|left| !left.is_zero())?;
         Some(Fault::Restarted { ago, remaining })
-    }
-}
-
-/// One server as a client sees it.
-pub(crate) struct SimulatedNode {
-    pub(crate) name: Arc<str>,
-    pub(crate) server: usize,
-    pub(crate) desk: Arc<Desk>,
-}
-
-impl fmt::Debug for SimulatedNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
-}
-
-impl Node for SimulatedNode {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {
-        let (now, local, awake) = (
-            self.desk.now(),
-            self.desk.local(),
-            (self.desk.awake() * 1_000) as i64,
-        );
-        let mut inner = self.desk.inner();
-        let link = &inner.links[self.server];
-        if !link.up {
-            let reason = "simulated".into();
-            return ready(Err(Fault::Disconnected { reason })).boxed();
-        }
-        if let Action::Acquire {
-            guard: Some(guard), ..
-        } = request.action
-            && let Some(fault) = link.forgot_within(guard, awake)
-        {
-            inner.guard_refusals += 1;
-            return ready(Err(fault)).boxed();
-        }
-        let latest = link.clock.as_ref().map_or(0, |clock| clock.latest(local));
-        let call = Call {
-            server: self.server,
-            connection: link.connection,
-            run: link.run,
-            id: inner.id(),
-            latest: latest.saturating_add(budget.as_micros() as i64),
-            oldest: inner.links[self.server].oldest,
-            sent: now,
-            budget: budget.as_millis() as u64,
-            sent_local: local,
-            request,
-        };
-        let owner = call.request.owner;
-        match call.request.action {
-            Action::Acquire { .. } => {
-                if let Some(acquire) = inner.acquire {
-                    inner.owners.insert(acquire, owner);
-                    inner.acquires.insert(owner, acquire);
-                }
-                inner.last_sent.insert(owner, local);
-            }
-            Action::Extend { .. } => {
-                inner.last_sent.insert(owner, local);
-            }
-            _ => {}
-        }
-        let (reply, answer) = oneshot::channel();
-        inner.links[self.server].waiting.insert(call.id, reply);
-        inner.outbox.push(Parcel::Call(call));
-        drop(inner);
-        self.desk.sent.notify_one();
-        async move {
-            answer.await.unwrap_or_else(|_| {
-                Err(Fault::ConnectionLost {
-                    reason: "the simulation ended".into(),
-                })
-            })
-        }
-        .boxed()
-    }
-
-    fn clock(&self) -> Option<u64> {
-        let local = self.desk.local();
-        let inner = self.desk.inner();
-        let link = &inner.links[self.server];
-        let clock = link.clock.as_ref().filter(|_| link.up)?;
-        u64::try_from(clock.estimate(local)).ok()
-    }
-
-    fn clock_advanced(&self) -> Duration {
-        Duration::from_micros(self.desk.inner().links[self.server].advanced)
-    }
-
-    fn status(&self) -> NodeState {
-        NodeState::Up { warnings: Vec::new() }
-    }
-}
-
-/// An acquire, and what is sent while it is polled is sent for it.
-pub(crate) struct Tagged<F> {
-    pub(crate) desk: Arc<Desk>,
-    pub(crate) acquire: u32,
-    pub(crate) future: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for Tagged<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let this = &mut *self;
-        this.desk.inner().acquire = Some(this.acquire);
-        let polled = this.future.as_mut().poll(context);
-        this.desk.inner().acquire = None;
-        polled
     }
 }

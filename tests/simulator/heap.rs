@@ -29,8 +29,10 @@ impl<E> Ord for Entry<E> {
     }
 }
 
+/// One queue of what concerns everybody, and one for each client: a client may run ahead of what concerns only others.
 pub(crate) struct Heap<E> {
-    entries: BinaryHeap<Reverse<Entry<E>>>,
+    common: BinaryHeap<Reverse<Entry<E>>>,
+    own: Vec<BinaryHeap<Reverse<Entry<E>>>>,
     count: u64,
 }
 
@@ -42,21 +44,27 @@ pub(crate) struct Tail {
 }
 
 impl<E> Heap<E> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(clients: usize) -> Self {
         Heap {
-            entries: BinaryHeap::new(),
+            common: BinaryHeap::new(),
+            own: (0..clients).map(|_| BinaryHeap::new()).collect(),
             count: 0,
         }
     }
 
-    pub(crate) fn push(&mut self, time: u64, tie: u32, event: E) {
+    /// For one client, or for everybody.
+    pub(crate) fn push(&mut self, client: Option<usize>, time: u64, tie: u32, event: E) {
         self.count += 1;
         let at = (time, tie, self.count);
-        self.entries.push(Reverse(Entry { at, event }));
+        let queue = match client {
+            Some(client) => &mut self.own[client],
+            None => &mut self.common,
+        };
+        queue.push(Reverse(Entry { at, event }));
     }
 
     /// T1: never before what went the same way earlier.
-    pub(crate) fn push_behind(&mut self, tail: &mut Tail, time: u64, tie: u32, event: E) {
+    pub(crate) fn push_behind(&mut self, client: usize, tail: &mut Tail, time: u64, tie: u32, event: E) {
         *tail = match time.cmp(&tail.time) {
             Ordering::Greater => Tail { time, tie },
             Ordering::Equal => Tail {
@@ -65,16 +73,22 @@ impl<E> Heap<E> {
             },
             Ordering::Less => *tail,
         };
-        self.push(tail.time, tail.tie, event);
+        self.push(Some(client), tail.time, tail.tie, event);
     }
 
-    pub(crate) fn next_time(&self) -> Option<u64> {
-        self.entries.peek().map(|Reverse(entry)| entry.at.0)
+    /// When something happens next that concerns the client.
+    pub(crate) fn horizon(&self, client: usize) -> u64 {
+        let next = |queue: &BinaryHeap<Reverse<Entry<E>>>| {
+            queue.peek().map_or(u64::MAX, |Reverse(entry)| entry.at.0)
+        };
+        next(&self.own[client]).min(next(&self.common))
     }
 
     pub(crate) fn pop(&mut self) -> Option<(u64, E)> {
-        self.entries
-            .pop()
-            .map(|Reverse(Entry { at, event })| (at.0, event))
+        let queues = self.own.iter_mut().chain([&mut self.common]);
+        let queue = queues
+            .filter(|queue| !queue.is_empty())
+            .min_by_key(|queue| queue.peek().map(|Reverse(entry)| entry.at))?;
+        queue.pop().map(|Reverse(Entry { at, event })| (at.0, event))
     }
 }

@@ -30,6 +30,9 @@ const SOMETIMES: [&str; 19] = [
     "extended by hand",
 ];
 
+/// In so many runs, all of that occurs.
+const MANY: u64 = 2_000;
+
 #[derive(Default)]
 pub(crate) struct Report {
     runs: BTreeMap<Profile, u64>,
@@ -57,9 +60,13 @@ impl Report {
         self.failures.extend(other.failures);
     }
 
+    /// What is rare is missed only after so many runs.
     pub(crate) fn verdict(&self) -> Result<(), String> {
         if !self.failures.is_empty() {
             return Err(self.failures.join("\n\n"));
+        }
+        if self.runs.values().sum::<u64>() < MANY {
+            return Ok(());
         }
         let missing: Vec<&str> = SOMETIMES
             .into_iter()
