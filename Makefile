@@ -3,16 +3,18 @@
 CARGO ?= cargo
 SUITE := --features cli,testbed,tls,serde
 
-.PHONY: help demo demo-fencing test model ordering nemesis resources lint docs bench bench-quick compose-test setup setup-tests
+.PHONY: help demo demo-fencing test model simulate ordering nemesis resources mutants lint docs bench bench-quick compose-test setup setup-tests
 
 help:
 	@echo "make demo          a command under a lock on five real masters; the same with two dead"
 	@echo "make demo-fencing  a paused holder overwrites the next one's work; with fencing tokens, the store refuses that"
 	@echo "make test          all tests, on real servers"
 	@echo "make model         the rules of fencing tokens in larger worlds than the tests check (two minutes)"
+	@echo "make simulate      many simulated runs of clients and servers, for SECONDS=180 (and some minutes to build)"
 	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
 	@echo "make nemesis       everything that goes wrong with servers, networks, clocks and clients (MINUTES=10, and the build)"
 	@echo "make resources     what 100,000 leases and 10,000 waiters cost, and that nothing of it is left (ten minutes with the build)"
+	@echo "make mutants       deliberate faults in the code, each of which the tests must notice (some 20 minutes)"
 	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
 	@echo "make docs          the documentation, warnings denied"
 	@echo "make bench         speed beside the raw floor and rslock (about four minutes)"
@@ -42,6 +44,16 @@ test: setup-tests
 # Optimised, but for this package only: the rest is as the tests have it.
 model:
 	$(CARGO) test --test model --config profile.test.package.quorlock.opt-level=3 -- --nocapture --test-threads 1 --include-ignored
+
+# Optimised as above.
+SECONDS ?= 180
+
+simulate:
+	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --test simulator --config profile.test.package.quorlock.opt-level=3
+
+# Builds each of them: some seconds each, and up to a minute to be noticed.
+mutants:
+	scripts/mutants
 
 ordering: setup-tests
 	QUORLOCK_GRANTS=100000 $(CARGO) test --release --features testbed --test ordering -- --test-threads 1

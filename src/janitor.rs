@@ -130,9 +130,10 @@ impl Sweeper {
                     asked.push(ask(self.node.clone(), item));
                 }
             }
+            // While one is asked about on trial, there is nothing to wake up for: no other would be.
             let next_try = self
                 .failing
-                .filter(|_| !self.waiting.is_empty())
+                .filter(|_| asked.is_empty() && !self.waiting.is_empty())
                 .map(|(_, at)| at);
             let next_early = early.front().map(|item| item.leftover.final_from);
             let wake = next_try.into_iter().chain(next_early).min();

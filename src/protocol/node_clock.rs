@@ -196,6 +196,37 @@ mod tests {
     }
 
     #[test]
+    fn drift_is_no_step_however_slow_the_answers_are() {
+        let mut state = 7_i64;
+        // Chance enough: a linear congruential generator.
+        let mut below = |most: i64| {
+            state = (state * 1_103_515_245 + 12_345) & 0x7fff_ffff;
+            state % most
+        };
+        for (drift, slowest) in [
+            (4_000, 12_000),
+            (-4_000, 12_000),
+            (9_000, 30_000),
+            (-9_000, 200_000),
+        ] {
+            for _ in 0..200 {
+                let mut clock = NodeClock::new(0, 10, 5);
+                let mut now = 10;
+                for _ in 0..100 {
+                    let sent = now + below(200_000);
+                    let read = sent + below(slowest);
+                    now = read + below(slowest);
+                    let step = clock.observe(sent, now, read + read * drift / 1_000_000);
+                    assert_eq!(
+                        step, None,
+                        "{drift} millionths, answers in up to {slowest} us each way"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_slow_answer_is_no_step() {
         let mut clock = NodeClock::new(0, 10, 5);
         assert_eq!(clock.observe(SECOND, 6 * SECOND, 6 * SECOND), None);

@@ -172,3 +172,34 @@ async fn even_what_should_have_expired_is_asked_about_once() {
         assert!(calls.last().unwrap().is_release(), "{calls:?}");
     }
 }
+
+#[test]
+fn while_a_node_that_has_failed_is_asked_again_nothing_spins() {
+    // On the paused clock, what spins never ends. So it is watched from outside.
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let nodes = puppets(3, |node, action| match action {
+                Action::Release { .. } if node == 0 => Plan::Never,
+                other => at_once(Ok(yes(other))),
+            });
+            let redlock = redlock(
+                &nodes,
+                Redlock::builder().ttl(Duration::from_secs(10)).watchdog(false),
+            );
+            for resource in ["one", "two", "three"] {
+                drop(redlock.lock(resource).acquire().await.unwrap());
+            }
+            redlock.shutdown().await;
+        });
+        let _ = done.send(());
+    });
+    ended
+        .recv_timeout(Duration::from_secs(30))
+        .expect("given up when the TTL has passed");
+}

@@ -1,0 +1,163 @@
+//! What has to hold, whatever goes wrong: the invariants of `docs/design.md`, in true time.
+
+use std::collections::BTreeMap;
+
+use crate::client::Pause;
+use crate::ledger::{Book, End, Grant};
+use crate::plan::Plan;
+use crate::store::{Write, Written};
+
+/// How late timers may be, in microseconds.
+const TIMERS: i64 = 2_000;
+/// How much later who waits for a loss is told after the machine was suspended.
+const LOOKS_EVERY: i64 = 100_000;
+
+/// I3: what the store has accepted.
+#[derive(Debug, Default)]
+pub(crate) struct Accepted {
+    /// When the youngest of the leases whose writes were accepted began to be acquired, by resource.
+    youngest: BTreeMap<usize, (u64, usize)>,
+}
+
+impl Accepted {
+    pub(crate) fn look(&mut self, book: &mut Book, write: Write, written: Written) {
+        if written == Written::Stale {
+            book.tally.count("stale write refused by the store");
+            return;
+        }
+        book.tally.count("I3 looked at");
+        let (began, returned) = (book.grants[write.grant].began, book.grants[write.grant].returned);
+        let youngest = self
+            .youngest
+            .entry(write.resource)
+            .or_insert((began, write.grant));
+        if returned < youngest.0 {
+            let (older, newer) = (&book.grants[write.grant], &book.grants[youngest.1]);
+            let what = format!("I3: the store accepted a write by {older:?} after one by {newer:?}");
+            book.violated(what);
+        } else if began > youngest.0 {
+            *youngest = (began, write.grant);
+        }
+    }
+}
+
+impl Grant {
+    /// Until when its holder could believe in it, in microseconds.
+    fn end(&self) -> i64 {
+        let announced = [self.ended.map(|(at, _)| at), self.lost.map(|(at, _)| at)];
+        announced
+            .into_iter()
+            .flatten()
+            .map(|at| at as i64 * 1_000)
+            .fold(self.deadline, i64::min)
+    }
+}
+
+/// What can be said of a run when it is over.
+pub(crate) fn history(book: &mut Book, plan: &Plan, pauses: &[Vec<Pause>]) {
+    for resource in 0..plan.fenced.len() {
+        let mut grants: Vec<Grant> = book
+            .grants
+            .iter()
+            .filter(|grant| grant.resource == resource)
+            .cloned()
+            .collect();
+        grants.sort_by_key(|grant| grant.returned);
+        exclusion(book, plan, &grants);
+        takeovers(book, &grants);
+        if plan.counters_keep_order {
+            order(book, grants);
+        }
+    }
+    let grants = book.grants.clone();
+    for grant in &grants {
+        announcement(book, grant, plan, &pauses[grant.client]);
+    }
+}
+
+/// I1.
+fn exclusion(book: &mut Book, plan: &Plan, grants: &[Grant]) {
+    let mut last: Option<&Grant> = None;
+    for grant in grants {
+        if let Some(before) = last
+            && (grant.returned as i64 * 1_000) < before.end()
+        {
+            if plan.excludes() {
+                book.violated(format!("I1: {grant:?} overlaps with {before:?}"));
+            } else {
+                book.tally.count("overlap, where allowed");
+            }
+        }
+        if plan.excludes() {
+            book.tally.count("I1 looked at");
+        }
+        if last.is_none_or(|before| before.end() < grant.end()) {
+            last = Some(grant);
+        }
+    }
+}
+
+fn takeovers(book: &mut Book, grants: &[Grant]) {
+    for pair in grants.windows(2) {
+        if pair[0].lost.is_some() || matches!(pair[0].ended, Some((_, End::Forgotten))) {
+            book.tally.count("takeover after a loss");
+        }
+    }
+}
+
+/// I2.
+fn order(book: &mut Book, mut grants: Vec<Grant>) {
+    grants.retain(|grant| grant.token.is_some());
+    let by_return = grants.clone();
+    grants.sort_by_key(|grant| grant.began);
+    let mut earlier = by_return.iter().peekable();
+    let mut largest: Option<&Grant> = None;
+    for grant in &grants {
+        while let Some(before) = earlier.next_if(|before| before.returned < grant.began) {
+            if largest.is_none_or(|largest| largest.token < before.token) {
+                largest = Some(before);
+            }
+        }
+        book.tally.count("I2 looked at");
+        if let Some(before) = largest.filter(|before| before.token >= grant.token) {
+            book.violated(format!("I2: {grant:?} came after {before:?}"));
+        }
+    }
+    grants.sort_by_key(|grant| grant.token);
+    for pair in grants.windows(2) {
+        if pair[0].token == pair[1].token {
+            book.violated(format!("I2: the same token for {:?} and {:?}", pair[0], pair[1]));
+        }
+    }
+}
+
+/// I4.
+fn announcement(book: &mut Book, grant: &Grant, plan: &Plan, pauses: &[Pause]) {
+    if grant.lowered || matches!(grant.lost, Some((_, true))) {
+        // Then the deadline may lie before the moment at which anybody could know.
+        if plan.clocks_behave {
+            book.violated(format!(
+                "no clock was put forward, but the deadline of {grant:?} was"
+            ));
+        }
+        return;
+    }
+    let ended = grant.ended.map(|(at, _)| at);
+    let Some(told) = grant.lost.map(|(at, _)| at).into_iter().chain(ended).min() else {
+        return book.violated(format!("I4: nobody was told what became of {grant:?}"));
+    };
+    let told = told as i64 * 1_000;
+    let mut late = told - grant.deadline;
+    for pause in pauses {
+        let (from, to) = (pause.from as i64 * 1_000, pause.to as i64 * 1_000);
+        late -= (told.min(to) - from.max(grant.deadline)).max(0);
+        if pause.suspended && to <= told && to + LOOKS_EVERY >= grant.deadline {
+            late -= LOOKS_EVERY;
+        }
+    }
+    if late > TIMERS && !matches!(grant.ended, Some((_, End::Forgotten))) {
+        book.violated(format!(
+            "I4: told {late} us too late of the end of {grant:?}, pauses {pauses:?}"
+        ));
+    }
+}

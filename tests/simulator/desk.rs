@@ -1,0 +1,324 @@
+//! One client's desk: its connections to the servers, what it has sent, and what it waits for. The nodes that the library is
+//! given are views of it.
+
+pub(crate) mod node;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use quorlock::LeaseHandle;
+use quorlock::node::{Fault, OwnerToken, Reply, Request};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use crate::node_clock::NodeClock;
+use crate::store::{Write, Written};
+
+pub(crate) type Answer = Result<Reply, Fault>;
+
+/// F5, as `src/redis/link.rs` has it: a counter below this much after the server's start is from before it.
+const FORWARD: i64 = 2_000_000;
+const SECOND: i64 = 1_000_000;
+
+/// One request to a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) server: usize,
+    /// Counts the client's connections to that server.
+    pub(crate) connection: u32,
+    /// The run of the server that the connection leads to.
+    pub(crate) run: u32,
+    pub(crate) id: u64,
+    pub(crate) request: Request,
+    /// A9: on the server's clock.
+    pub(crate) latest: i64,
+    /// F5: on the server's clock.
+    pub(crate) oldest: i64,
+    /// When it was sent, and how long its caller waits, in milliseconds.
+    pub(crate) sent: u64,
+    pub(crate) budget: u64,
+    /// When it was sent on the client's clock, in microseconds.
+    pub(crate) sent_local: i64,
+}
+
+/// What a client has for the world.
+pub(crate) enum Parcel {
+    Call(Call),
+    Write(u64, Write),
+    /// A phase of its programme is over.
+    Done,
+}
+
+/// What is known of a server when a connection to it is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    pub(crate) run: u32,
+    pub(crate) time: i64,
+    pub(crate) started: i64,
+    pub(crate) remembers_since: i64,
+    pub(crate) durable: bool,
+    pub(crate) sent_local: i64,
+}
+
+struct Link {
+    up: bool,
+    connection: u32,
+    run: u32,
+    clock: Option<NodeClock>,
+    /// By how much the server's clock was put forward, in microseconds.
+    advanced: u64,
+    /// On the client's clock that stands still while it is suspended, in microseconds.
+    remembers_since: i64,
+    oldest: i64,
+    waiting: BTreeMap<u64, oneshot::Sender<Answer>>,
+}
+
+struct Inner {
+    outbox: Vec<Parcel>,
+    links: Vec<Link>,
+    writes: BTreeMap<u64, oneshot::Sender<Written>>,
+    next_id: u64,
+    /// The acquire that is being polled, and the last owner token it has sent.
+    acquire: Option<u32>,
+    owners: BTreeMap<u32, OwnerToken>,
+    acquires: HashMap<OwnerToken, u32>,
+    /// When something that lets a key live was last sent under an owner token, in microseconds.
+    last_sent: HashMap<OwnerToken, i64>,
+    leases: Vec<(usize, LeaseHandle)>,
+    guard_refusals: u64,
+}
+
+pub(crate) struct Desk {
+    inner: Mutex<Inner>,
+    pub(crate) sent: Notify,
+    start: Instant,
+    /// How long the client has been suspended, in milliseconds.
+    slept: AtomicU64,
+}
+
+impl Desk {
+    /// On the client's runtime.
+    pub(crate) fn new(servers: usize) -> Arc<Desk> {
+        let link = |_| Link {
+            up: false,
+            connection: 0,
+            run: 0,
+            clock: None,
+            advanced: 0,
+            remembers_since: 0,
+            oldest: 0,
+            waiting: BTreeMap::new(),
+        };
+        Arc::new(Desk {
+            inner: Mutex::new(Inner {
+                outbox: Vec::new(),
+                links: (0..servers).map(link).collect(),
+                writes: BTreeMap::new(),
+                next_id: 1,
+                acquire: None,
+                owners: BTreeMap::new(),
+                acquires: HashMap::new(),
+                last_sent: HashMap::new(),
+                leases: Vec::new(),
+                guard_refusals: 0,
+            }),
+            sent: Notify::new(),
+            start: Instant::now(),
+            slept: AtomicU64::new(0),
+        })
+    }
+
+    /// True time in milliseconds, while the client runs.
+    pub(crate) fn now(&self) -> u64 {
+        self.awake() + self.slept()
+    }
+
+    /// The same without suspensions: what its timers go by.
+    pub(crate) fn awake(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    /// For a timer.
+    pub(crate) fn instant(&self, now: u64) -> Instant {
+        self.start + Duration::from_millis(now.saturating_sub(self.slept()))
+    }
+
+    /// In microseconds of true time. May be before the beginning, for those who have been suspended.
+    pub(crate) fn moment(&self, instant: std::time::Instant) -> i64 {
+        let start = self.start.into_std();
+        let after = instant.saturating_duration_since(start).as_micros() as i64;
+        let before = start.saturating_duration_since(instant).as_micros() as i64;
+        after - before + (self.slept() * 1_000) as i64
+    }
+
+    pub(crate) fn local(&self) -> i64 {
+        self.start.elapsed().as_micros() as i64 + (self.slept() * 1_000) as i64
+    }
+
+    pub(crate) fn slept(&self) -> u64 {
+        self.slept.load(SeqCst)
+    }
+
+    pub(crate) fn sleep(&self, gap: u64) {
+        self.slept.fetch_add(gap, SeqCst);
+    }
+
+    pub(crate) fn take_outbox(&self) -> Vec<Parcel> {
+        std::mem::take(&mut self.inner().outbox)
+    }
+
+    pub(crate) fn send(&self, parcel: Parcel) {
+        self.inner().outbox.push(parcel);
+        self.sent.notify_one();
+    }
+
+    pub(crate) fn write(&self, write: Write) -> oneshot::Receiver<Written> {
+        let (reply, written) = oneshot::channel();
+        let mut inner = self.inner();
+        let id = inner.id();
+        inner.writes.insert(id, reply);
+        inner.outbox.push(Parcel::Write(id, write));
+        drop(inner);
+        self.sent.notify_one();
+        written
+    }
+
+    pub(crate) fn written(&self, id: u64, written: Written) {
+        if let Some(reply) = self.inner().writes.remove(&id) {
+            let _ = reply.send(written);
+        }
+    }
+
+    /// A server has answered. `false` if nobody listens on that connection any more.
+    pub(crate) fn answered(&self, call: &Call, answer: Answer, time: Option<i64>) -> bool {
+        let received = self.local();
+        let mut inner = self.inner();
+        let link = &mut inner.links[call.server];
+        if !link.up || link.connection != call.connection {
+            return false;
+        }
+        let Some(reply) = link.waiting.remove(&call.id) else {
+            return false;
+        };
+        if let Some(time) = time {
+            link.observe(call.sent_local, received, time);
+        }
+        drop(inner);
+        let _ = reply.send(answer);
+        true
+    }
+
+    /// A connection is there, and the server behind it was looked at.
+    pub(crate) fn connected(&self, server: usize, probe: &Probe) {
+        let (received, awake) = (self.local(), (self.awake() * 1_000) as i64);
+        let link = &mut self.inner().links[server];
+        link.up = true;
+        link.connection += 1;
+        link.run = probe.run;
+        link.observe(probe.sent_local, received, probe.time);
+        // A server's uptime is told in whole seconds.
+        let uptime = (probe.time - probe.started).max(0) / SECOND * SECOND;
+        link.oldest = probe.time - uptime + FORWARD;
+        link.remembers_since = if probe.durable {
+            awake - (probe.time - probe.remembers_since).max(0)
+        } else {
+            awake - (uptime - SECOND).max(0)
+        };
+    }
+
+    /// A connection has ended. `false` if it had already.
+    pub(crate) fn disconnected(&self, server: usize, connection: u32) -> bool {
+        let waiting = {
+            let link = &mut self.inner().links[server];
+            if !link.up || link.connection != connection {
+                return false;
+            }
+            link.up = false;
+            std::mem::take(&mut link.waiting)
+        };
+        for reply in waiting.into_values() {
+            let _ = reply.send(Err(Fault::ConnectionLost {
+                reason: "simulated".into(),
+            }));
+        }
+        true
+    }
+
+    /// Whether an answer is still waited for.
+    pub(crate) fn waits_for(&self, call: &Call) -> bool {
+        let link = &self.inner().links[call.server];
+        link.up && link.connection == call.connection && link.waiting.contains_key(&call.id)
+    }
+
+    pub(crate) fn connection(&self, server: usize) -> u32 {
+        self.inner().links[server].connection
+    }
+
+    pub(crate) fn guard_refusals(&self) -> u64 {
+        self.inner().guard_refusals
+    }
+
+    /// What was set under this token was set for this acquire.
+    pub(crate) fn acquire_of(&self, owner: OwnerToken) -> Option<u32> {
+        self.inner().acquires.get(&owner).copied()
+    }
+
+    pub(crate) fn owner_of(&self, acquire: u32) -> Option<OwnerToken> {
+        self.inner().owners.get(&acquire).copied()
+    }
+
+    pub(crate) fn last_sent(&self, owner: OwnerToken) -> i64 {
+        self.inner().last_sent.get(&owner).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn keep(&self, grant: usize, lease: LeaseHandle) {
+        self.inner().leases.push((grant, lease));
+    }
+
+    pub(crate) fn let_go(&self, grant: usize) {
+        let mut gone = Vec::new();
+        let leases = &mut self.inner().leases;
+        while let Some(at) = leases.iter().position(|(number, _)| *number == grant) {
+            gone.push(leases.swap_remove(at));
+        }
+    }
+
+    pub(crate) fn leases(&self) -> Vec<(usize, LeaseHandle)> {
+        self.inner().leases.clone()
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+}
+
+impl Inner {
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}
+
+impl Link {
+    fn observe(&mut self, sent: i64, received: i64, time: i64) {
+        match &mut self.clock {
+            Some(clock) => {
+                if let Some(step) = clock.observe(sent, received, time)
+                    && step > 0
+                {
+                    self.advanced += step.unsigned_abs();
+                }
+            }
+            None => self.clock = Some(NodeClock::new(sent, received, time)),
+        }
+    }
+
+    /// R2.
+    fn forgot_within(&self, guard: Duration, awake: i64) -> Option<Fault> {
+        let ago = Duration::from_micros(u64::try_from(awake - self.remembers_since).unwrap_or(0));
+        let remaining = guard.checked_sub(ago).filter(|left| !left.is_zero())?;
+        Some(Fault::Restarted { ago, remaining })
+    }
+}

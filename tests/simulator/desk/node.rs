@@ -1,0 +1,129 @@
+//! The nodes that the library is given.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use quorlock::node::{Action, Fault, Node, NodeState, Request};
+use tokio::sync::oneshot;
+
+use super::{Answer, Call, Desk, Parcel};
+
+/// One server as a client sees it.
+pub(crate) struct SimulatedNode {
+    pub(crate) name: Arc<str>,
+    pub(crate) server: usize,
+    pub(crate) desk: Arc<Desk>,
+}
+
+impl fmt::Debug for SimulatedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Node for SimulatedNode {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {
+        let (now, local, awake) = (
+            self.desk.now(),
+            self.desk.local(),
+            (self.desk.awake() * 1_000) as i64,
+        );
+        let mut inner = self.desk.inner();
+        let link = &inner.links[self.server];
+        if !link.up {
+            let reason = "simulated".into();
+            return ready(Err(Fault::Disconnected { reason })).boxed();
+        }
+        if let Action::Acquire {
+            guard: Some(guard), ..
+        } = request.action
+            && let Some(fault) = link.forgot_within(guard, awake)
+        {
+            inner.guard_refusals += 1;
+            return ready(Err(fault)).boxed();
+        }
+        let latest = link.clock.as_ref().map_or(0, |clock| clock.latest(local));
+        let call = Call {
+            server: self.server,
+            connection: link.connection,
+            run: link.run,
+            id: inner.id(),
+            latest: latest.saturating_add(budget.as_micros() as i64),
+            oldest: inner.links[self.server].oldest,
+            sent: now,
+            budget: budget.as_millis() as u64,
+            sent_local: local,
+            request,
+        };
+        let owner = call.request.owner;
+        match call.request.action {
+            Action::Acquire { .. } => {
+                if let Some(acquire) = inner.acquire {
+                    inner.owners.insert(acquire, owner);
+                    inner.acquires.insert(owner, acquire);
+                }
+                inner.last_sent.insert(owner, local);
+            }
+            Action::Extend { .. } => {
+                inner.last_sent.insert(owner, local);
+            }
+            _ => {}
+        }
+        let (reply, answer) = oneshot::channel();
+        inner.links[self.server].waiting.insert(call.id, reply);
+        inner.outbox.push(Parcel::Call(call));
+        drop(inner);
+        self.desk.sent.notify_one();
+        async move {
+            answer.await.unwrap_or_else(|_| {
+                Err(Fault::ConnectionLost {
+                    reason: "the simulation ended".into(),
+                })
+            })
+        }
+        .boxed()
+    }
+
+    fn clock(&self) -> Option<u64> {
+        let local = self.desk.local();
+        let inner = self.desk.inner();
+        let link = &inner.links[self.server];
+        let clock = link.clock.as_ref().filter(|_| link.up)?;
+        u64::try_from(clock.estimate(local)).ok()
+    }
+
+    fn clock_advanced(&self) -> Duration {
+        Duration::from_micros(self.desk.inner().links[self.server].advanced)
+    }
+
+    fn status(&self) -> NodeState {
+        NodeState::Up { warnings: Vec::new() }
+    }
+}
+
+/// An acquire, and what is sent while it is polled is sent for it.
+pub(crate) struct Tagged<F> {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) acquire: u32,
+    pub(crate) future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Tagged<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        this.desk.inner().acquire = Some(this.acquire);
+        let polled = this.future.as_mut().poll(context);
+        this.desk.inner().acquire = None;
+        polled
+    }
+}

@@ -1,0 +1,327 @@
+//! What clients do with locks.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use quorlock::{AcquireError, Drift, ExtendError, Lease, LossReason, Redlock};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::desk::node::Tagged;
+use crate::desk::{Desk, Parcel};
+use crate::ledger::{End, Grant, Ledger};
+use crate::plan::{LONGEST_TTL, Plan, Profile};
+use crate::store::{Write, Written};
+
+/// Longer than all others together hold a lock in a calm run.
+const LONG: u64 = 20_000;
+
+pub(crate) struct Programme {
+    pub(crate) client: usize,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) plan: Arc<Plan>,
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn name(resource: usize) -> String {
+    format!("resource{resource}")
+}
+
+impl Programme {
+    /// Locks and unlocks until the time of troubles is over, then shuts down.
+    pub(crate) async fn work(self: Arc<Self>, redlock: Redlock, mut rng: Rng) {
+        let mut tasks = JoinSet::new();
+        for _ in 0..self.plan.tasks[self.client] {
+            let (this, redlock, mut rng) = (self.clone(), redlock.clone(), rng.fork());
+            tasks.spawn(async move {
+                while this.desk.now() < this.plan.until {
+                    sleep(ms(rng.u64(0..300))).await;
+                    this.use_one(&redlock, &mut rng).await;
+                }
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                self.violated(format!("a task of client {} has panicked: {error}", self.client));
+            }
+        }
+        drop(tasks);
+        self.shut_down(redlock).await;
+    }
+
+    /// I6: when everything is healed, every lock is to be had.
+    pub(crate) async fn finish(self: Arc<Self>, redlock: Redlock) {
+        for resource in 0..self.plan.fenced.len() {
+            let acquire = self.ledger.book().next_acquire();
+            let request = redlock.lock(name(resource)).ttl(ms(1_000)).within(ms(6_000));
+            let began = self.desk.now();
+            match self
+                .tagged(acquire, request.fencing(self.plan.fenced[resource]).acquire())
+                .await
+            {
+                Ok(lease) => {
+                    let grant = self.granted(&lease, acquire, resource, began);
+                    self.ended(grant, End::Released);
+                    let _ = lease.release().await;
+                }
+                // A key whose server's clock was put back outlives everybody.
+                Err(_) if !self.plan.clocks_behave => self
+                    .ledger
+                    .book()
+                    .tally
+                    .count("held by a clock that was put back"),
+                Err(error) => self.violated(format!(
+                    "I6: client {} did not get {} in the end: {error}",
+                    self.client,
+                    name(resource)
+                )),
+            }
+        }
+        self.shut_down(redlock).await;
+    }
+
+    /// I5.
+    async fn shut_down(&self, redlock: Redlock) {
+        let began = self.desk.now();
+        redlock.shutdown().await;
+        let took = self.desk.now() - began;
+        if took > LONGEST_TTL + 1_000 {
+            self.violated(format!("I5: shutdown of client {} took {took} ms", self.client));
+        }
+        drop(redlock);
+        self.desk.send(Parcel::Done);
+    }
+
+    fn tagged<F: Future>(&self, acquire: u32, future: F) -> Tagged<F> {
+        Tagged {
+            desk: self.desk.clone(),
+            acquire,
+            future: Box::pin(future),
+        }
+    }
+
+    async fn use_one(self: &Arc<Self>, redlock: &Redlock, rng: &mut Rng) {
+        let resource = rng.usize(..self.plan.fenced.len());
+        let ttl = rng.u64(self.plan.ttl.0..=self.plan.ttl.1);
+        let style = rng.u8(..10);
+        let (watchdog, manual) = (style < 6, style < 8);
+        let calm = self.plan.profile == Profile::Calm;
+        let mut request = redlock
+            .lock(name(resource))
+            .ttl(ms(ttl))
+            .fencing(self.plan.fenced[resource])
+            .counter_retention(self.plan.retention)
+            .watchdog(watchdog);
+        if rng.u8(..6) == 0 {
+            request = request.max_hold(ms(rng.u64(ttl / 2..=ttl * 3)));
+        }
+        let acquire = self.ledger.book().next_acquire();
+        let began = self.desk.now();
+        let limit = match rng.u8(..10) {
+            0..3 => 0,
+            3..9 => rng.u64(50..=3_000),
+            _ if calm => LONG,
+            _ => rng.u64(1_000..=4_000),
+        };
+        let acquiring = async {
+            match limit {
+                0 => request.try_acquire().await,
+                limit => request.within(ms(limit)).acquire().await,
+            }
+        };
+        let patience = if rng.u8(..8) == 0 {
+            rng.u64(0..=60)
+        } else {
+            LONG * 10
+        };
+        let outcome = {
+            let mut acquiring = pin!(self.tagged(acquire, acquiring));
+            tokio::select! {
+                biased;
+                outcome = &mut acquiring => Some(outcome),
+                () = sleep(ms(patience)) => None,
+            }
+        };
+        match outcome {
+            None => {
+                let mut book = self.ledger.book();
+                book.tally.count("acquires cancelled");
+                book.cancelled.insert((self.client, acquire));
+            }
+            Some(Ok(lease)) => {
+                let grant = self.granted(&lease, acquire, resource, began);
+                self.hold(lease, grant, resource, watchdog, manual && !watchdog, rng)
+                    .await;
+            }
+            Some(Err(error)) => self.refused(&error, limit),
+        }
+    }
+
+    fn refused(&self, error: &AcquireError, limit: u64) {
+        let mut book = self.ledger.book();
+        book.tally.count(match error {
+            AcquireError::Held { .. } => "contention: held",
+            AcquireError::NoQuorum { .. } => "no quorum",
+            AcquireError::TooLate { .. } => "granted too late",
+            _ => "other errors",
+        });
+        if self.plan.profile == Profile::Calm && limit == LONG {
+            book.violated(format!(
+                "I6: client {} did not get it in {LONG} ms: {error}",
+                self.client
+            ));
+        }
+    }
+
+    fn granted(&self, lease: &Lease, acquire: u32, resource: usize, began: u64) -> usize {
+        let drift = Drift::default().over(lease.ttl());
+        let mut book = self.ledger.book();
+        book.tally.count("grants");
+        let now = self.desk.now();
+        book.grants.push(Grant {
+            client: self.client,
+            acquire,
+            resource,
+            token: lease.fencing_token().map(|token| token.get()),
+            began,
+            returned: now,
+            believable: lease.ttl().saturating_sub(drift).as_micros() as i64,
+            deadline: self.desk.moment(lease.deadline()),
+            lowered: false,
+            ended: None,
+            lost: None,
+        });
+        let grant = book.grants.len() - 1;
+        drop(book);
+        self.desk.keep(grant, lease.handle());
+        grant
+    }
+
+    /// To be said before it is done.
+    fn ended(&self, grant: usize, end: End) {
+        let now = self.desk.now();
+        let lease = self
+            .desk
+            .leases()
+            .into_iter()
+            .find(|(number, _)| *number == grant);
+        let mut book = self.ledger.book();
+        let grant_ = &mut book.grants[grant];
+        if let Some((_, lease)) = lease {
+            grant_.see(self.desk.moment(lease.deadline()));
+        }
+        grant_.ended = Some((now, end));
+        drop(book);
+        self.desk.let_go(grant);
+    }
+
+    /// I4: takes down when it is announced that a lease is lost.
+    fn watch(&self, lease: &Lease, grant: usize) -> tokio::task::JoinHandle<()> {
+        let (lease, desk, ledger) = (lease.handle(), self.desk.clone(), self.ledger.clone());
+        tokio::spawn(async move {
+            let lost = lease.lost().await;
+            let mut book = ledger.book();
+            let clock = matches!(lost.reason, LossReason::ClockPutForward { .. });
+            book.grants[grant].lost = Some((desk.now(), clock));
+            book.tally.count(match lost.reason {
+                LossReason::Expired { .. } => "lost: expired",
+                LossReason::Gone(_) => "lost: gone",
+                LossReason::MaxHold => "lost: max_hold",
+                LossReason::Suspended { .. } => "lost: suspended",
+                LossReason::ClockPutForward { .. } => "lost: clock put forward",
+                _ => "lost: otherwise",
+            });
+        })
+    }
+
+    async fn hold(
+        self: &Arc<Self>,
+        lease: Lease,
+        grant: usize,
+        resource: usize,
+        watchdog: bool,
+        manual: bool,
+        rng: &mut Rng,
+    ) {
+        let watch = self.watch(&lease, grant);
+        let ttl = lease.ttl().as_millis() as u64;
+        let until = self.desk.now() + rng.u64(0..=if watchdog || manual { ttl * 2 } else { ttl * 5 / 4 });
+        // Some look before they write, as they should not rely on.
+        let looks = rng.bool();
+        loop {
+            if let Some(token) = lease.fencing_token()
+                && (!looks || lease.is_held())
+            {
+                let write = Write {
+                    resource,
+                    grant,
+                    token: token.get(),
+                };
+                let written = self.desk.write(write);
+                if rng.bool() && written.await == Ok(Written::Stale) {
+                    break;
+                }
+            }
+            let now = self.desk.now();
+            if now >= until || (looks && !lease.is_held()) {
+                break;
+            }
+            sleep(ms(rng.u64(1..=ttl / 3).min(until - now))).await;
+            if manual && lease.remaining() < ms(ttl / 2) {
+                match lease.extend().await {
+                    Ok(_) => self.ledger.book().tally.count("extended by hand"),
+                    Err(ExtendError::NoQuorum { .. }) => self.ledger.book().tally.count("not extended"),
+                    Err(_) => break,
+                }
+            }
+        }
+        match rng.u8(..10) {
+            0..6 => {
+                self.ended(grant, End::Released);
+                let outcome = lease.release().await;
+                self.ledger.book().tally.count(match outcome {
+                    quorlock::ReleaseOutcome::Released => "released",
+                    quorlock::ReleaseOutcome::AlreadyGone => "already gone",
+                    _ => "release uncertain",
+                });
+            }
+            6 | 7 if !watchdog && lease.is_held() => {
+                watch.abort();
+                let _ = watch.await;
+                self.ended(grant, End::Forgotten);
+                let mut book = self.ledger.book();
+                book.tally.count("forgotten");
+                let acquire = book.grants[grant].acquire;
+                book.forgotten.insert(acquire);
+                book.leaky.insert(self.client);
+                drop(book);
+                std::mem::forget(lease);
+                return;
+            }
+            8 => {
+                // Until it is lost, if nobody else renews it.
+                if !watchdog {
+                    lease.lost().await;
+                }
+                self.ended(grant, End::Dropped);
+                drop(lease);
+            }
+            _ => {
+                self.ended(grant, End::Dropped);
+                drop(lease);
+            }
+        }
+        watch.abort();
+        let _ = watch.await;
+    }
+
+    fn violated(&self, what: String) {
+        self.ledger.book().violated(what);
+    }
+}

@@ -1,0 +1,33 @@
+//! A store that checks fencing tokens: it accepts none that is smaller than the largest it has seen.
+
+use std::collections::BTreeMap;
+
+/// One write under a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) resource: usize,
+    pub(crate) grant: usize,
+    pub(crate) token: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Accepted,
+    Stale,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    largest: BTreeMap<usize, u64>,
+}
+
+impl Store {
+    pub(crate) fn write(&mut self, write: Write) -> Written {
+        let largest = self.largest.entry(write.resource).or_default();
+        if write.token < *largest {
+            return Written::Stale;
+        }
+        *largest = write.token;
+        Written::Accepted
+    }
+}

@@ -1,0 +1,321 @@
+//! One run: clients, servers and what is between them, event by event.
+
+pub(crate) mod event;
+mod network;
+mod trouble;
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use crate::check;
+use crate::client::Client;
+use crate::desk::Parcel;
+use crate::heap::Heap;
+use crate::ledger::{Book, Ledger};
+use crate::log::Log;
+use crate::plan::{LONGEST_TTL, Plan};
+use crate::server::Server;
+use crate::store::Store;
+
+use event::Event;
+use network::Wire;
+
+/// What is left of a client is looked at so long after it says that it is done: the library looks for suspensions every
+/// tenth of a second.
+const SETTLES_IN: u64 = 110;
+/// A run that is not over by then never will be.
+const GIVE_UP: u64 = 60_000;
+
+pub(crate) struct World {
+    plan: Arc<Plan>,
+    ledger: Arc<Ledger>,
+    rng: Rng,
+    now: u64,
+    heap: Heap<Event>,
+    clients: Vec<Client>,
+    servers: Vec<Server>,
+    wires: Vec<Vec<Wire>>,
+    store: Store,
+    accepted: check::Accepted,
+    log: Log,
+    last_restart: u64,
+    /// So many clients have run their last phase.
+    finished: usize,
+    events: u64,
+}
+
+/// How a run went.
+pub(crate) struct Outcome {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) book: Book,
+    pub(crate) log: Log,
+    pub(crate) simulated: u64,
+    pub(crate) events: u64,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, with_text: bool) -> World {
+        // The library's choices: of delays.
+        fastrand::seed(seed);
+        let plan = Arc::new(Plan::of(seed));
+        let servers: Vec<Server> = (plan.clocks.iter().zip(&plan.durable))
+            .map(|(clock, durable)| Server::new(clock.clone(), *durable))
+            .collect();
+        let clients: Vec<Client> = (0..plan.clients).map(|_| Client::new(servers.len())).collect();
+        let wires = || (0..servers.len()).map(|_| Wire::default()).collect();
+        let mut world = World {
+            ledger: Arc::default(),
+            rng: Rng::with_seed(seed),
+            now: 0,
+            heap: Heap::new(plan.clients),
+            wires: (0..plan.clients).map(|_| wires()).collect(),
+            clients,
+            servers,
+            store: Store::default(),
+            accepted: check::Accepted::default(),
+            log: Log::new(with_text),
+            last_restart: 0,
+            finished: 0,
+            events: 0,
+            plan,
+        };
+        for client in 0..world.clients.len() {
+            for server in 0..world.servers.len() {
+                let probe = world.probe(server, -2_000);
+                world.clients[client].inside(|desk| desk.connected(server, &probe));
+            }
+            let rng = world.rng.fork();
+            world.clients[client].start(client, &world.plan, &world.ledger, rng);
+        }
+        for (at, trouble) in world.plan.clone().troubles.iter().copied() {
+            world.push(at, Event::Trouble(trouble));
+        }
+        world.push(100, Event::Tick);
+        world
+    }
+
+    /// Until everybody is done.
+    pub(crate) fn run(mut self) -> Outcome {
+        while self.finished < self.clients.len() {
+            for client in 0..self.clients.len() {
+                self.let_run(client);
+            }
+            let Some((time, event)) = self.heap.pop() else {
+                break;
+            };
+            self.now = time;
+            self.events += 1;
+            self.handle(event);
+            if self.now > self.plan.until + GIVE_UP {
+                self.violated("I5: the clients do not come to an end".into());
+            }
+            if !self.ledger.book().violations.is_empty() {
+                break;
+            }
+        }
+        let guards: u64 = self
+            .clients
+            .iter()
+            .map(|client| client.desk.guard_refusals())
+            .sum();
+        let mut book = std::mem::take(&mut *self.ledger.book());
+        book.tally.add("guard refused", guards);
+        let pauses: Vec<_> = self.clients.iter().map(|client| client.pauses.clone()).collect();
+        check::history(&mut book, &self.plan, &pauses);
+        Outcome {
+            plan: self.plan,
+            book,
+            log: self.log,
+            simulated: self.now,
+            events: self.events,
+        }
+    }
+
+    fn push(&mut self, time: u64, event: Event) {
+        let tie = self.rng.u32(..);
+        self.heap.push(event.client(), time, tie, event);
+    }
+
+    fn violated(&self, what: String) {
+        self.ledger.book().violated(format!("at {}: {what}", self.now));
+    }
+
+    fn tally(&self, what: &'static str) {
+        self.ledger.book().tally.count(what);
+    }
+
+    /// Up to the next event: by what it sends, a client brings that nearer.
+    fn let_run(&mut self, client: usize) {
+        let mut turns = 0;
+        while self.clients[client].frozen.is_none() {
+            let horizon = self.heap.horizon(client);
+            if self.clients[client].time >= horizon {
+                return;
+            }
+            self.clients[client].run(horizon);
+            self.collect(client);
+            turns += 1;
+            assert!(turns < 100_000, "client {client} sends without end");
+        }
+    }
+
+    /// What a client has sent, and how its leases stand.
+    fn collect(&mut self, client: usize) {
+        let now = self.clients[client].time;
+        for parcel in self.clients[client].take_outbox() {
+            match parcel {
+                Parcel::Call(call) => self.send(client, now, call),
+                Parcel::Write(id, write) => {
+                    let most = if self.rng.u8(..20) == 0 { 300 } else { 5 };
+                    let latency = self.rng.u64(1..=most);
+                    self.push(now + latency, Event::Write(client, id, write));
+                }
+                Parcel::Done => self.push(now + SETTLES_IN, Event::Audit { client }),
+            }
+        }
+        let local = self.clients[client].inside(|desk| desk.local());
+        for glance in self.clients[client].glance() {
+            let mut book = self.ledger.book();
+            let grant = &mut book.grants[glance.grant];
+            grant.see(glance.deadline);
+            let grant = grant.clone();
+            book.tally.count("I4 looked at");
+            if !glance.is_held {
+                continue;
+            }
+            let desk = &self.clients[client].desk;
+            let sent = desk
+                .owner_of(grant.acquire)
+                .map_or(0, |owner| desk.last_sent(owner));
+            if local >= glance.deadline || glance.deadline > sent + grant.believable {
+                book.violated(format!(
+                    "I4: client {client} takes {grant:?} for held at {local}, last sent at {sent}"
+                ));
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrive(client, call) => {
+                let wire = &mut self.wires[client][call.server];
+                if self.now < wire.cut_there {
+                    wire.held_there.push_back(call);
+                } else {
+                    self.arrive(client, call);
+                }
+            }
+            Event::Answered(client, ref call, ..) => self.bring(client, call.server, event),
+            Event::Lost { client, server, .. } => self.bring(client, server, event),
+            Event::Doubt(client, call) => self.doubt(client, call),
+            Event::Dial { client, server } => self.dial(client, server),
+            Event::Dialled {
+                client,
+                server,
+                run,
+                sent_local,
+            } => {
+                self.dialled(client, server, run, sent_local);
+            }
+            Event::Write(client, id, write) => {
+                let written = self.store.write(write);
+                self.log
+                    .note(self.now, &[1, client as u64, write.token, written as u64], || {
+                        format!("store: {write:?} of client {client} {written:?}")
+                    });
+                self.accepted.look(&mut self.ledger.book(), write, written);
+                let latency = self.rng.u64(1..=5);
+                self.push(self.now + latency, Event::Written(client, id, written));
+            }
+            Event::Written(client, id, written) => {
+                if self.clients[client].frozen.is_some() {
+                    self.clients[client].inbox.push_back(event);
+                } else {
+                    self.clients[client].inside(|desk| desk.written(id, written));
+                }
+            }
+            Event::Trouble(trouble) => self.trouble(trouble),
+            Event::Restart { server, memory } => {
+                self.servers[server].restart(self.now, memory);
+                self.last_restart = self.now;
+                self.log.note(self.now, &[2, server as u64], || {
+                    format!("server {server} started, memory {memory:?}")
+                });
+            }
+            Event::Continue { server, run } => {
+                if self.servers[server].run == run && self.servers[server].stopped {
+                    self.servers[server].stopped = false;
+                    self.log.note(self.now, &[3, server as u64], || {
+                        format!("server {server} continued")
+                    });
+                    for (client, call) in std::mem::take(&mut self.servers[server].inbox) {
+                        self.arrive(client, call);
+                    }
+                }
+            }
+            Event::Mend { client, server } => self.mend(client, server),
+            Event::Resume { client } => {
+                self.clients[client].resume(self.now);
+                self.log.note(self.now, &[4, client as u64], || {
+                    format!("client {client} goes on")
+                });
+                self.collect(client);
+                let (delay, tie) = (self.rng.u64(0..=2), self.rng.u32(..));
+                for event in std::mem::take(&mut self.clients[client].inbox) {
+                    self.heap.push(Some(client), self.now + delay, tie, event);
+                }
+            }
+            Event::Audit { client } => self.audit(client),
+            Event::Finish { client } => {
+                let rng = self.rng.fork();
+                self.clients[client].start(client, &self.plan, &self.ledger, rng);
+            }
+            Event::Tick => self.push(self.now + 100, Event::Tick),
+        }
+    }
+
+    /// I5: what is left when a client has shut down.
+    fn audit(&mut self, client: usize) {
+        self.log.note(self.now, &[10, client as u64], || {
+            format!("client {client} is done")
+        });
+        let mut book = self.ledger.book();
+        let leaky = book.leaky.contains(&client);
+        let tasks = self.clients[client].alive_tasks();
+        book.tally.count("I5 looked at");
+        if tasks > 0 && !leaky {
+            book.violated(format!("I5: client {client} is done, but has {tasks} tasks"));
+        }
+        for (number, server) in self.servers.iter().enumerate() {
+            for (name, key) in server.keys(self.now) {
+                let acquire = self.clients[key.client].desk.acquire_of(key.owner);
+                let forgotten = acquire.is_some_and(|acquire| book.forgotten.contains(&acquire));
+                let excused = key.ghost || key.plain || !self.plan.clocks_behave || forgotten;
+                if key.client == client && !excused {
+                    book.violated(format!(
+                        "I5: client {client} is done, but {name} is held on server {number}"
+                    ));
+                }
+            }
+        }
+        drop(book);
+        self.clients[client].phases += 1;
+        if self.clients[client].phases == 2 {
+            self.finished = client + 1;
+            if self.finished < self.clients.len() {
+                self.push(
+                    self.now + 1,
+                    Event::Finish {
+                        client: self.finished,
+                    },
+                );
+            }
+        } else if self.clients.iter().all(|client| client.phases == 1) {
+            // What clients left behind expires, and servers may grant again.
+            let guard = self.plan.guard.map_or(0, |guard| guard.as_millis() as u64);
+            let ready = (self.last_restart + guard + 2_500).max(self.now + LONGEST_TTL + 500);
+            self.push(ready, Event::Finish { client: 0 });
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What may happen next.
+
+use crate::desk::{Answer, Call};
+use crate::plan::Trouble;
+use crate::server::Memory;
+use crate::store::{Write, Written};
+
+#[derive(Debug)]
+pub(crate) enum Event {
+    Arrive(usize, Call),
+    Answered(usize, Call, Answer, Option<i64>),
+    Lost {
+        client: usize,
+        server: usize,
+        connection: u32,
+    },
+    /// Whether a connection hangs.
+    Doubt(usize, Call),
+    Dial {
+        client: usize,
+        server: usize,
+    },
+    Dialled {
+        client: usize,
+        server: usize,
+        run: u32,
+        sent_local: i64,
+    },
+    Write(usize, u64, Write),
+    Written(usize, u64, Written),
+    Trouble(Trouble),
+    Restart {
+        server: usize,
+        memory: Memory,
+    },
+    Continue {
+        server: usize,
+        run: u32,
+    },
+    Mend {
+        client: usize,
+        server: usize,
+    },
+    Resume {
+        client: usize,
+    },
+    Audit {
+        client: usize,
+    },
+    /// Its last phase begins.
+    Finish {
+        client: usize,
+    },
+    /// Time passes.
+    Tick,
+}
+
+impl Event {
+    /// Whom it concerns; `None` for everybody.
+    pub(super) fn client(&self) -> Option<usize> {
+        match self {
+            Event::Arrive(client, _)
+            | Event::Answered(client, ..)
+            | Event::Doubt(client, _)
+            | Event::Write(client, ..)
+            | Event::Written(client, ..)
+            | Event::Lost { client, .. }
+            | Event::Dial { client, .. }
+            | Event::Dialled { client, .. }
+            | Event::Mend { client, .. }
+            | Event::Resume { client }
+            | Event::Audit { client }
+            | Event::Finish { client } => Some(*client),
+            Event::Trouble(_) | Event::Restart { .. } | Event::Continue { .. } | Event::Tick => None,
+        }
+    }
+}

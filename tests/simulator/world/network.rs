@@ -1,0 +1,237 @@
+//! Connections between clients and servers: ordered, until they break.
+
+use std::collections::VecDeque;
+
+use quorlock::node::{Action, Fault, Reply};
+
+use super::World;
+use super::event::Event;
+use crate::desk::{Answer, Call, Probe};
+use crate::heap::Tail;
+
+/// T4, as `src/redis/link.rs` has it: how long a connection may leave a call unanswered.
+const PATIENCE_IN_BUDGETS: u64 = 3;
+const SHORTEST_PATIENCE: u64 = 500;
+const LONGEST_PATIENCE: u64 = 5_000;
+/// A connection that is not refused takes at most this long.
+const CONNECT_TIMEOUT: u64 = 500;
+/// What is between a client and a server.
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    pub(super) there: Tail,
+    pub(super) back: Tail,
+    /// Cut until then, each way.
+    pub(super) cut_there: u64,
+    pub(super) cut_back: u64,
+    pub(super) held_there: VecDeque<Call>,
+    pub(super) held_back: VecDeque<Event>,
+    /// Connections before this one were reset: what they had under way is gone.
+    pub(super) reset_before: u32,
+}
+
+impl World {
+    pub(super) fn send(&mut self, client: usize, now: u64, call: Call) {
+        let (latency, tie) = (
+            self.plan.latencies[client][call.server].draw(&mut self.rng),
+            self.rng.u32(..),
+        );
+        let patience = (call.budget * PATIENCE_IN_BUDGETS).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE);
+        self.push(now + patience, Event::Doubt(client, call.clone()));
+        let tail = &mut self.wires[client][call.server].there;
+        self.heap
+            .push_behind(client, tail, now + latency, tie, Event::Arrive(client, call));
+    }
+
+    /// A request has come through to its server.
+    pub(super) fn arrive(&mut self, client: usize, call: Call) {
+        let server = &mut self.servers[call.server];
+        if !server.up
+            || server.run != call.run
+            || call.connection < self.wires[client][call.server].reset_before
+        {
+            return;
+        }
+        if server.stopped {
+            server.inbox.push_back((client, call));
+            return;
+        }
+        let (answer, time, happened) = server.execute(self.now, client, &call);
+        let number = call.server;
+        self.log.note(
+            self.now,
+            &[5, client as u64, number as u64, call.id, code(&answer)],
+            || {
+                format!(
+                    "server {number}: {} of client {client}, id {}, owner {:.4}, sent at {}: {answer:?}",
+                    brief(&call),
+                    call.id,
+                    call.request.owner.value(),
+                    call.sent
+                )
+            },
+        );
+        {
+            let mut book = self.ledger.book();
+            book.tally.count("requests executed");
+            match (&answer, call.request.action) {
+                (Err(Fault::TooLate), _) => book.tally.count("late SET refused"),
+                (Ok(Reply::Raised { .. }), _) => book.tally.count("second round: raised"),
+                (Ok(Reply::Released), _) => {
+                    let acquire = self.clients[client].desk.acquire_of(call.request.owner);
+                    if acquire.is_some_and(|acquire| book.cancelled.contains(&(client, acquire))) {
+                        book.tally.count("cancelled, and cleaned");
+                    }
+                }
+                _ => {}
+            }
+            if happened.healed {
+                book.tally.count("healed");
+            }
+            if happened.late_cleaned {
+                book.tally.count("late SET cleaned");
+            }
+            if happened.counter_expired {
+                book.tally.count("counter expired");
+            }
+        }
+        let (latency, tie) = (
+            self.plan.latencies[client][number].draw(&mut self.rng),
+            self.rng.u32(..),
+        );
+        let tail = &mut self.wires[client][number].back;
+        let event = Event::Answered(client, call, answer, time);
+        self.heap
+            .push_behind(client, tail, self.now + latency, tie, event);
+    }
+
+    /// Something has come back to a client.
+    pub(super) fn bring(&mut self, client: usize, server: usize, event: Event) {
+        let wire = &mut self.wires[client][server];
+        if self.now < wire.cut_back {
+            wire.held_back.push_back(event);
+            return;
+        }
+        if self.clients[client].frozen.is_some() {
+            self.clients[client].inbox.push_back(event);
+            return;
+        }
+        match event {
+            Event::Answered(_, call, answer, time) => {
+                let numbers = [6, client as u64, server as u64, call.id];
+                self.log.note(self.now, &numbers, || {
+                    format!("client {client} hears of server {server}, id {}", call.id)
+                });
+                self.clients[client].inside(|desk| desk.answered(&call, answer, time));
+            }
+            Event::Lost { connection, .. }
+                if self.clients[client].inside(|desk| desk.disconnected(server, connection)) =>
+            {
+                let wait = self.rng.u64(1..=50);
+                self.push(self.now + wait, Event::Dial { client, server });
+            }
+            _ => {}
+        }
+    }
+
+    /// T4.
+    pub(super) fn doubt(&mut self, client: usize, call: Call) {
+        if self.clients[client].frozen.is_some() {
+            self.push(self.now + 20, Event::Doubt(client, call));
+        } else if self.clients[client].desk.waits_for(&call) {
+            let server = call.server;
+            self.log
+                .note(self.now, &[7, client as u64, server as u64, call.id], || {
+                    format!("client {client} gives up its connection to server {server}")
+                });
+            self.tally("connections given up");
+            self.clients[client].inside(|desk| desk.disconnected(server, call.connection));
+            if self.rng.bool() {
+                self.wires[client][server].reset_before = call.connection + 1;
+            }
+            self.push(self.now + 1, Event::Dial { client, server });
+        }
+    }
+
+    pub(super) fn dial(&mut self, client: usize, server: usize) {
+        let wait = if self.clients[client].frozen.is_some() || !self.servers[server].up {
+            self.rng.u64(20..=200)
+        } else if self.servers[server].stopped || self.is_cut(client, server) {
+            CONNECT_TIMEOUT
+        } else {
+            let latency = self.plan.latencies[client][server];
+            let round_trip = latency.draw(&mut self.rng) + latency.draw(&mut self.rng);
+            let dialled = Event::Dialled {
+                client,
+                server,
+                run: self.servers[server].run,
+                sent_local: self.clients[client].inside(|desk| desk.local()),
+            };
+            return self.push(self.now + round_trip, dialled);
+        };
+        self.push(self.now + wait, Event::Dial { client, server });
+    }
+
+    pub(super) fn dialled(&mut self, client: usize, server: usize, run: u32, sent_local: i64) {
+        let it = &self.servers[server];
+        if self.clients[client].frozen.is_some()
+            || !it.up
+            || it.run != run
+            || it.stopped
+            || self.is_cut(client, server)
+        {
+            return self.push(self.now + 50, Event::Dial { client, server });
+        }
+        let probe = self.probe(server, sent_local);
+        self.clients[client].inside(|desk| desk.connected(server, &probe));
+        let wire = &mut self.wires[client][server];
+        (wire.there, wire.back) = (Tail::default(), Tail::default());
+        self.log.note(self.now, &[8, client as u64, server as u64], || {
+            format!("client {client} connected to server {server}")
+        });
+    }
+
+    pub(super) fn probe(&self, server: usize, sent_local: i64) -> Probe {
+        let it = &self.servers[server];
+        Probe {
+            run: it.run,
+            time: it.clock.micros(self.now),
+            started: it.started,
+            remembers_since: it.remembers_since,
+            durable: it.durable,
+            sent_local,
+        }
+    }
+
+    pub(super) fn is_cut(&self, client: usize, server: usize) -> bool {
+        let wire = &self.wires[client][server];
+        self.now < wire.cut_there.max(wire.cut_back)
+    }
+}
+
+/// For the hash.
+fn code(answer: &Answer) -> u64 {
+    match answer {
+        Ok(Reply::Granted { counter }) => counter.map_or(1, |counter| counter.get()),
+        Ok(Reply::Held { remaining }) => remaining.map_or(2, |left| left.as_millis() as u64 * 16 + 3),
+        Ok(Reply::Raised { counter }) => counter.get(),
+        Ok(Reply::Extended) => 4,
+        Ok(Reply::Released) => 5,
+        Ok(Reply::Missing) => 6,
+        Ok(Reply::Foreign) => 7,
+        Err(_) => 8,
+    }
+}
+
+fn brief(call: &Call) -> String {
+    let what = match call.request.action {
+        Action::Acquire {
+            ttl, fencing: None, ..
+        } => format!("set {ttl:?}"),
+        Action::Acquire { ttl, .. } => format!("acquire {ttl:?}"),
+        Action::Heal { ttl, .. } => format!("heal {ttl:?}"),
+        Action::Raise { token } => format!("raise to {token}"),
+        Action::Extend { ttl } => format!("extend {ttl:?}"),
+        Action::Release { counter } => format!("release {counter:?}"),
+    };
+    format!("{what} {}", call.request.key)
+}
