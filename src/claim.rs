@@ -1,10 +1,8 @@
 //! What may stand on the nodes in our name, and its removal whatever happens (A6, L1, L2).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,6 +17,7 @@ use crate::protocol::fencing;
 use crate::protocol::quorum::{Standing, Vote};
 use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Home, Nodes, Outstanding, Round, ask};
+use crate::stragglers::{Stragglers, counter};
 
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.
@@ -311,46 +310,6 @@ impl Drop for Claim {
             self.janitor.remove(node, leftover);
         }
         self.say_that_it_is_free();
-    }
-}
-
-/// Grants of nodes that were not waited for. Their counters may be ahead of the token.
-#[derive(Clone, Default)]
-pub(crate) struct Stragglers(Arc<Mutex<Vec<(usize, Option<FencingToken>)>>>);
-
-impl Stragglers {
-    /// Hears them for as long as the task lives.
-    fn hear(&self, outstanding: Vec<Outstanding>, runtime: &Handle) -> AbortOnDropHandle<()> {
-        let stragglers = self.clone();
-        let mut outstanding: FuturesUnordered<Outstanding> = outstanding.into_iter().collect();
-        AbortOnDropHandle::new(runtime.spawn(async move {
-            while let Some((node, answer)) = outstanding.next().await {
-                if matches!(answer, Ok(Reply::Granted { .. })) {
-                    lock(&stragglers.0).push((node, counter(&answer)));
-                }
-            }
-        }))
-    }
-
-    fn heard(&self) -> Vec<(usize, Option<FencingToken>)> {
-        lock(&self.0).clone()
-    }
-
-    /// The nodes.
-    pub(crate) fn nodes(&self) -> Vec<usize> {
-        self.heard().into_iter().map(|(node, _)| node).collect()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn counter(answer: &Answer) -> Option<FencingToken> {
-    match answer {
-        Ok(Reply::Granted { counter }) => *counter,
-        Ok(Reply::Raised { counter }) => Some(*counter),
-        _ => None,
     }
 }
 

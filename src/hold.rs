@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::claim::{Claim, Stragglers};
+use crate::claim::Claim;
 use crate::clock::{Moment, Watched};
 use crate::error::{ExtendError, LossReason, Lost, Votes};
 use crate::node::Reply;
@@ -15,6 +15,7 @@ use crate::options::Terms;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Home, Nodes, Outstanding, Round};
+use crate::stragglers::Stragglers;
 use crate::timer::sleep_until;
 
 /// One lease, shared by its owner, its handles, its watchdog, and what follows its renewals up.

@@ -21,6 +21,7 @@ mod redis;
 mod redlock;
 mod renewal;
 mod round;
+mod stragglers;
 #[cfg(feature = "testbed")]
 pub mod testbed;
 mod timer;

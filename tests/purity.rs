@@ -23,13 +23,14 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 19] = [
+const LAYERS: [&[&str]; 20] = [
     &["builder", "redlock"],
     &["lease"],
     &["watchdog"],
     &["renewal"],
     &["hold"],
     &["claim"],
+    &["stragglers"],
     &["certify"],
     &["janitor"],
     &["wait"],
