@@ -2,7 +2,7 @@
 //! go wrong between them. Everything in a run follows from its seed.
 //!
 //! ```text
-//! cargo test --test simulator                          20 seconds of it, or QUORLOCK_SIM_SECONDS
+//! cargo test --test simulator                          20 seconds of it, or QUORLOCK_SIM_SECONDS, or QUORLOCK_SIM_SEEDS
 //! QUORLOCK_SIM_SEED=7 cargo test --test simulator      one run, and all that happened in it
 //! make simulate SECONDS=600                            optimised, and longer
 //! ```
@@ -136,7 +136,8 @@ fn the_same_again() -> Result<(), Failed> {
 /// Until the time is up, or the seeds are.
 fn many() -> Result<(), Failed> {
     let seconds = number("QUORLOCK_SIM_SECONDS");
-    let seeds = if seconds.is_some() { u64::MAX } else { SEEDS };
+    let most = if seconds.is_some() { u64::MAX } else { SEEDS };
+    let seeds = number("QUORLOCK_SIM_SEEDS").unwrap_or(most);
     let time = Duration::from_secs(seconds.unwrap_or(SECONDS));
     let (next, started) = (
         AtomicU64::new(number("QUORLOCK_SIM_FIRST").unwrap_or(0)),
