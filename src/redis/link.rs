@@ -167,6 +167,8 @@ impl Link {
             Value::from_static_str(script::LOCK),
         ];
         let digest: Option<Value> = client.custom(command("SCRIPT"), load).await.ok();
+        // It goes out with every call, so it had better be one.
+        let digest = digest.filter(|digest| digest.as_str().is_some_and(|text| is_digest(&text)));
         let link = Link {
             client,
             digest,
@@ -386,6 +388,11 @@ fn connection_config(timeout: Duration) -> ConnectionConfig {
         },
         ..ConnectionConfig::default()
     }
+}
+
+/// SHA-1 in hexadecimal.
+fn is_digest(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn refusal(error: &Error) -> Fault {

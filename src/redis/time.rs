@@ -55,7 +55,10 @@ impl ServerTime {
                 ?by,
                 "clock was put forward: keys expire early there"
             );
-            self.advanced.fetch_add(step.unsigned_abs(), Relaxed);
+            // It never falls, whatever a server says.
+            let _ = self.advanced.fetch_update(Relaxed, Relaxed, |advanced| {
+                Some(advanced.saturating_add(step.unsigned_abs()))
+            });
             self.clock.jumped();
         } else {
             tracing::warn!(
