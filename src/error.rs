@@ -370,7 +370,7 @@ impl fmt::Display for ReleaseOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReleaseOutcome::Released => f.write_str("released"),
-            ReleaseOutcome::AlreadyGone => f.write_str("already gone: it had expired or was taken over"),
+            ReleaseOutcome::AlreadyGone => f.write_str("already gone: the lease had ended before"),
             ReleaseOutcome::Uncertain(votes) => write!(f, "release not confirmed by a quorum: {votes}"),
         }
     }

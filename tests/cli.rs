@@ -270,6 +270,23 @@ async fn concurrent_runs_never_overlap() {
     }
 }
 
+/// Servers that were just started, and of which nobody can tell whether they have forgotten anything.
+#[tokio::test]
+async fn nodes_that_have_just_started_are_said_to_be_waited_for() {
+    let testbed = Testbed::builder().nodes(1).arg("appendonly", "no");
+    let testbed = testbed.start().await.unwrap();
+    let urls = testbed.urls();
+    let output = finish(with(&urls, &["run", "--no-wait", "r", "--", "true"])).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{said}");
+    assert!(said.contains("may have forgotten locks") && said.contains("--wait"), "{said}");
+    let short = ["--ttl", "1s", "--guard-window", "1s", "--wait", "30s"];
+    let waiting = [&["run"], &short[..], &["r", "--", "true"]].concat();
+    assert_eq!(finish(with(&urls, &waiting)).await.status.code(), Some(0));
+    let at_once = ["run", "--no-wait", "--no-restart-guard", "r", "--", "true"];
+    assert_eq!(finish(with(&urls, &at_once)).await.status.code(), Some(0));
+}
+
 #[tokio::test]
 async fn a_name_does_nothing_to_a_terminal() {
     let testbed = testbed().await;

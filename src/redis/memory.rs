@@ -94,7 +94,7 @@ impl Memory {
         let age = now.saturating_duration_since(self.since?);
         (age < YOUNG).then(|| {
             format!(
-                "started, or lost its data, {} s ago: gives no locks before the restart guard's time has passed",
+                "started, or came back without its data, {} s ago: the restart guard leaves it out of new locks for the TTL, and for its window",
                 age.as_secs()
             )
         })

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quorlock::node::NodeState;
-use quorlock::{AcquireError, Lease, LockRequest, Redlock};
+use quorlock::node::{Fault, NodeState};
+use quorlock::{AcquireError, Lease, LockRequest, NodeVote, Redlock};
 use tokio::time::{Instant, sleep};
 
 use crate::args::Wait;
@@ -103,10 +103,18 @@ fn obstacle(error: &AcquireError) -> Option<Obstacle> {
     }
 }
 
+fn has_just_started(vote: &NodeVote) -> bool {
+    matches!(vote.answer, Some(Err(Fault::Restarted { .. })))
+}
+
 fn not_acquired(error: &AcquireError) -> Failure {
     let (code, advice) = match error {
         AcquireError::Options(_) => (exit::USAGE, ""),
         AcquireError::Held { .. } => (exit::HELD, "; try again later, or use a longer --wait"),
+        AcquireError::NoQuorum { votes, .. } if votes.iter().any(has_just_started) => (
+            exit::NO_QUORUM,
+            "; nodes that have just started give locks after that time: use a longer --wait, or --no-restart-guard where nobody can hold anything",
+        ),
         _ => (exit::NO_QUORUM, ""),
     };
     Failure::new(code, format!("{error}{advice}"))

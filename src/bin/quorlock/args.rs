@@ -72,7 +72,7 @@ pub(crate) struct Run {
     /// How long the lock outlives a crash of this machine; renewed every third of it
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
-    /// How long to wait for the lock: a duration, or "forever" (ends only if no quorum is in reach)
+    /// How long to wait for the lock: a duration, or "forever" (ends only if no quorum is in reach; nodes that have just started are waited for)
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = Wait::parse)]
     pub(crate) wait: Wait,
     /// Try once; do not wait if it is held
@@ -90,8 +90,8 @@ pub(crate) struct Run {
     /// Take the lock with a plain SET, as other Redlock clients do: without a token. QUORLOCK_FENCING_TOKEN is not set then
     #[arg(long)]
     pub(crate) no_fencing: bool,
-    /// How long nodes that have restarted are left out, unless they are known to keep everything: the longest TTL that anyone
-    /// uses on these nodes
+    /// How long nodes that have restarted are left out, unless they are known to keep everything: for this long, and at least for
+    /// the TTL. Set it to the longest TTL that anyone uses on these nodes
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Duration,
     /// Use nodes that have just restarted, and may have forgotten locks that are still held

@@ -22,7 +22,7 @@ pub(crate) const TABLE: &str = "\
 Exit codes:
   that of the command, or 128+n if it was ended by signal n; otherwise
     2  usage: options, URLs or durations that make no sense; nothing was done
-   69  no quorum of nodes can be reached (or --testbed found no server): the command was not run
+   69  no quorum of nodes can be reached, or may give locks yet (or --testbed found no server): the command was not run
    71  the system refused something: a process, a pipe, a signal handler
    75  the lock is held by someone else: the command was not run
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names): the command was not run
