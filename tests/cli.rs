@@ -279,7 +279,10 @@ async fn nodes_that_have_just_started_are_said_to_be_waited_for() {
     let output = finish(with(&urls, &["run", "--no-wait", "r", "--", "true"])).await;
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(69), "{said}");
-    assert!(said.contains("may have forgotten locks") && said.contains("--wait"), "{said}");
+    assert!(
+        said.contains("may have forgotten locks") && said.contains("--wait"),
+        "{said}"
+    );
     let short = ["--ttl", "1s", "--guard-window", "1s", "--wait", "30s"];
     let waiting = [&["run"], &short[..], &["r", "--", "true"]].concat();
     assert_eq!(finish(with(&urls, &waiting)).await.status.code(), Some(0));

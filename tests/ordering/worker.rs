@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
 
-use crate::history::{BEGIN, REFUSED_IN_TIME, RESOURCES, WON};
+use crate::history::{BEGIN, ENDED, REFUSED_IN_TIME, RESOURCES, WON};
 use crate::task::Task;
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);
@@ -48,11 +48,13 @@ pub(crate) async fn work(task: Task) -> ExitCode {
 async fn compete(redlock: Redlock, client: Client, over: CancellationToken) {
     let begin = client.prepare(BEGIN).await.unwrap();
     let won = client.prepare(WON).await.unwrap();
+    let ended = client.prepare(ENDED).await.unwrap();
     while !over.is_cancelled() {
         let resource = fastrand::i32(0..RESOURCES);
         let began: i64 = client.query_one(&begin, &[]).await.unwrap().get(0);
         match redlock.lock(format!("job{resource}")).try_acquire().await {
             Ok(lease) => {
+                let granted: i64 = client.query_one(&begin, &[]).await.unwrap().get(0);
                 let token = lease.fencing_token().unwrap().as_i64();
                 let raised = raised(&lease);
                 if fastrand::u8(..) < 16 {
@@ -60,7 +62,7 @@ async fn compete(redlock: Redlock, client: Client, over: CancellationToken) {
                     sleep(Duration::from_millis(fastrand::u64(30..100))).await;
                 }
                 let row = client
-                    .query_one(&won, &[&resource, &token, &began, &raised])
+                    .query_one(&won, &[&resource, &token, &began, &granted, &raised])
                     .await
                     .unwrap();
                 let admitted: bool = row.get(0);
@@ -71,7 +73,11 @@ async fn compete(redlock: Redlock, client: Client, over: CancellationToken) {
                         .await
                         .unwrap();
                 }
-                match fastrand::u8(..) {
+                let fate = fastrand::u8(..);
+                if fate >= 16 {
+                    client.execute(&ended, &[&resource, &token]).await.unwrap();
+                }
+                match fate {
                     // As if the process had died: nobody makes the counters agree again (F4).
                     0..16 => std::mem::forget(lease),
                     16..32 => drop(lease),
