@@ -197,8 +197,13 @@ impl Claim {
 
     /// F4: what a node has answered to that.
     pub(crate) fn healed(&mut self, node: usize, answer: &Answer) {
-        if let (Some(known), Some(counter)) = (self.counters.get_mut(node), counter(answer)) {
-            *known = Some(counter);
+        self.know(node, counter(answer));
+    }
+
+    /// F4: counters only rise, in whatever order they are heard of. Nothing is kept where there are no tokens.
+    fn know(&mut self, node: usize, counter: Option<FencingToken>) {
+        if let Some(known) = self.counters.get_mut(node) {
+            *known = counter.max(*known);
         }
     }
 
@@ -252,9 +257,7 @@ impl Claim {
             return;
         }
         for (node, counter) in self.stragglers.heard() {
-            if let (Some(known), Some(counter)) = (self.counters.get_mut(node), counter) {
-                *known = Some(counter);
-            }
+            self.know(node, counter);
         }
     }
 
