@@ -45,6 +45,13 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         Duration::ZERO
     }
 
+    /// R2: why the node would not be asked for a new lock now, although it may be up: [`Fault::Restarted`], if it may have
+    /// forgotten something that it was told within the last `guard`.
+    fn left_out(&self, guard: Duration) -> Option<Fault> {
+        let _ = guard;
+        None
+    }
+
     /// What is known of the node's state right now.
     fn status(&self) -> NodeState {
         NodeState::Up { warnings: Vec::new() }

@@ -13,7 +13,7 @@ use crate::error::{AcquireError, ConnectError, RunError, Votes};
 use crate::hold::Hold;
 use crate::janitor::Janitor;
 use crate::lease::{Lease, LeaseHandle};
-use crate::node::NodeState;
+use crate::node::{Fault, NodeState};
 use crate::options::{self, LockOptions, Terms, Wait};
 use crate::protocol::quorum::Verdict;
 use crate::queue::Queues;
@@ -46,6 +46,9 @@ pub struct NodeStatus {
     pub name: Arc<str>,
     /// What is known of it.
     pub state: NodeState,
+    /// Why it is not asked for new locks although it is up: the restart guard
+    /// ([`Fault::Restarted`](crate::node::Fault::Restarted)), for a lock with the manager's own TTL and window.
+    pub left_out: Option<Fault>,
 }
 
 impl Redlock {
@@ -100,9 +103,12 @@ impl Redlock {
 
     /// The nodes, in the order in which they were configured.
     pub fn nodes(&self) -> Vec<NodeStatus> {
+        // The defaults were checked when the manager was made.
+        let guard = self.inner.defaults.terms().ok().and_then(|terms| terms.guard);
         let status = |node: &Arc<dyn crate::node::Node>| NodeStatus {
             name: node.name().clone(),
             state: node.status(),
+            left_out: guard.and_then(|guard| node.left_out(guard)),
         };
         self.inner.nodes.iter().map(status).collect()
     }

@@ -242,6 +242,11 @@ impl Lane {
         connected.then(|| self.time.estimate()).flatten()
     }
 
+    /// R2: the fault that an acquire with this guard would be answered with, if there is one, without being sent.
+    pub(super) fn left_out(&self, guard: Duration) -> Option<Fault> {
+        self.state().link.as_ref()?.forgot_within(guard)
+    }
+
     pub(super) fn time(&self) -> &ServerTime {
         &self.time
     }

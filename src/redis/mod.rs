@@ -127,6 +127,10 @@ impl Node for RedisNode {
         self.lane.time().advanced()
     }
 
+    fn left_out(&self, guard: Duration) -> Option<Fault> {
+        self.lane.left_out(guard)
+    }
+
     fn status(&self) -> NodeState {
         self.lane.status().borrow().clone()
     }

@@ -22,6 +22,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Run(Run),
     Status(Status),
+    Bench(Bench),
     Testbed(Testbed),
     #[command(hide = true)]
     Guard(Guard),
@@ -136,6 +137,60 @@ pub(crate) struct Nodes {
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
+}
+
+/// Measure what a lock costs on these nodes, and say what that means
+///
+/// Measures, one after the other: the round trip to each node; acquiring and releasing, one task; the same with many tasks
+/// at once; and how one lock is handed on among those who wait for it in this process. About half a minute.
+///
+/// It takes real locks, under names of its own (bench:RANDOM:NUMBER, behind the prefix), and releases all of them. What stays are
+/// their counters, which expire by themselves within minutes. No other key is touched, and no setting of a server. It does keep
+/// the nodes as busy as it can: with --tasks 1, as busy as one client does.
+///
+/// Ctrl-C ends it early, and shows what was measured until then. Ends with 0 if there is something to show, whatever it
+/// says, and with 69 if no lock could be acquired.
+#[derive(Debug, Args)]
+#[command(after_help = exit::TABLE)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    pub(crate) nodes: Nodes,
+    /// Use local Redis masters, started for this run only: five, or N. To try things out: all share this machine
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", conflicts_with = "node")]
+    pub(crate) testbed: Option<usize>,
+    /// How long each measurement takes
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) duration: Duration,
+    /// How many tasks take locks at once, each of a name of its own: one measurement for each number (that with one task is
+    /// always made)
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8,64,256", value_parser = number(1, 10_000))]
+    pub(crate) tasks: Vec<usize>,
+    /// How many wait for the same lock, where it is handed on
+    #[arg(long, value_name = "N", default_value = "8", value_parser = number(2, 10_000))]
+    pub(crate) waiters: usize,
+    /// How long each of them holds it
+    #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = humantime::parse_duration)]
+    pub(crate) hold: Duration,
+    /// The TTL of your locks. A tenth of it is what a node may take to answer. (The locks taken here live for 10s at most)
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Duration,
+    /// In front of the names of the locks taken
+    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    pub(crate) key_prefix: String,
+    /// Take locks with a plain SET: without a token
+    #[arg(long)]
+    pub(crate) no_fencing: bool,
+    /// Also draw the results, as an SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chart: Option<PathBuf>,
+}
+
+/// A number within bounds.
+fn number(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| match text.trim().parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!("not a number from {least} to {most}")),
+    }
 }
 
 /// Start local Redis masters to try things out

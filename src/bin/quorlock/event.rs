@@ -60,6 +60,20 @@ pub(crate) enum Event<'a> {
         resource: &'a str,
         outcome: &'a ReleaseOutcome,
     },
+    /// What `bench` is going to do to the nodes.
+    Plan {
+        keys: &'a str,
+        nodes: usize,
+        parts: usize,
+        length: Duration,
+        counters_expire_after: Duration,
+    },
+    /// It has begun with the next part of that.
+    Measuring {
+        what: &'a str,
+        part: usize,
+        parts: usize,
+    },
     /// From inside of the library.
     Log {
         weight: Weight,
@@ -92,9 +106,11 @@ impl Event<'_> {
                 Weight::Error
             }
             Event::Released { outcome, .. } if **outcome != ReleaseOutcome::Released => Weight::Warning,
-            Event::Waiting { .. } => Weight::Notice,
-            Event::Stopped { .. } => Weight::Notice,
-            Event::Acquired { .. } | Event::Started { .. } | Event::Released { .. } => Weight::Detail,
+            Event::Waiting { .. } | Event::Stopped { .. } | Event::Plan { .. } => Weight::Notice,
+            Event::Acquired { .. }
+            | Event::Started { .. }
+            | Event::Released { .. }
+            | Event::Measuring { .. } => Weight::Detail,
             Event::Renewed { .. } => Weight::Trifle,
             Event::Log { weight, .. } => *weight,
         }
@@ -180,6 +196,19 @@ impl Event<'_> {
                 ),
                 other => format!("{resource}: {other}; what is left expires by itself"),
             },
+            Event::Plan {
+                keys,
+                nodes,
+                parts,
+                length,
+                counters_expire_after,
+            } => format!(
+                "measuring {parts} things on {nodes} nodes, for about {}: takes locks {keys} and releases them; their counters \
+                 expire within {}. It keeps the nodes busy; Ctrl-C ends it early",
+                short(*length),
+                short(*counters_expire_after),
+            ),
+            Event::Measuring { what, part, parts } => format!("measuring {what} ({part} of {parts})"),
             Event::Log { weight, text } => match weight {
                 Weight::Error => format!("error: {text}"),
                 Weight::Warning => format!("warning: {text}"),
@@ -246,6 +275,19 @@ impl Event<'_> {
                     _ => ("other", None),
                 };
                 json!({"event": "released", "resource": resource, "outcome": outcome, "nodes": votes.map(nodes)})
+            }
+            Event::Plan {
+                keys,
+                nodes,
+                parts,
+                length,
+                counters_expire_after,
+            } => json!({
+                "event": "plan", "keys": keys, "nodes": nodes, "parts": parts, "length_ms": millis(*length),
+                "counters_expire_after_ms": millis(*counters_expire_after),
+            }),
+            Event::Measuring { what, part, parts } => {
+                json!({"event": "measuring", "what": what, "part": part, "parts": parts})
             }
             Event::Log { weight, text } => {
                 let level = match weight {

@@ -3,7 +3,7 @@
 //! | file | |
 //! |---|---|
 //! | `args.rs` | what can be said on the command line, and the exit codes |
-//! | `run.rs`, `status.rs`, `testbed.rs` | one subcommand each |
+//! | `run.rs`, `status.rs`, `bench/`, `testbed.rs` | one subcommand each |
 //! | `nodes.rs` | which nodes, and connecting to them |
 //! | `acquire.rs` | getting the lock, and saying what it waits for |
 //! | `supervise.rs` | the command under its lease: signals, loss, the end |
@@ -11,10 +11,13 @@
 //! | `guard.rs` | a second process that ends the group when this one cannot |
 //! | `terminal.rs`, `signals.rs` | the terminal's foreground, and signals |
 //! | `report.rs`, `event.rs`, `log.rs` | what is told on standard error, without ever blocking |
+//! | `progress.rs` | how far it is, on a terminal |
+//! | `out.rs` | results on standard output |
 //! | `exit.rs` | exit codes |
 
 mod acquire;
 mod args;
+mod bench;
 mod event;
 mod exit;
 mod group;
@@ -22,6 +25,8 @@ mod guard;
 mod job;
 mod log;
 mod nodes;
+mod out;
+mod progress;
 mod report;
 mod run;
 mod signals;
@@ -66,6 +71,7 @@ fn work(arguments: Arguments, report: &Report) -> Result<u8, Failure> {
         match arguments.command {
             Command::Run(run) => run::run(run, report).await,
             Command::Status(status) => status::status(status, report).await,
+            Command::Bench(bench) => bench::bench(bench, report).await,
             Command::Testbed(testbed) => testbed::testbed(testbed, report).await,
             Command::Guard(_) => Ok(exit::OK),
         }

@@ -3,7 +3,7 @@
 //! A pipe that nobody reads, or a terminal stopped with Ctrl-S, blocks those who write to it. That must not hold up a
 //! renewal, so lines are written by a thread of their own; when too many have piled up, new ones are left out.
 
-use std::io::{Write, stderr};
+use std::io::{IsTerminal, Write, stderr};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use anstyle::{AnsiColor, Style};
 use crate::args::Output;
 use crate::event::{Event, Weight};
 use crate::exit::Failure;
+use crate::progress::Progress;
 
 /// How many lines may pile up.
 const BACKLOG: usize = 1_000;
@@ -27,11 +28,14 @@ pub(crate) struct Report {
     most: Weight,
     json: bool,
     colours: bool,
+    /// Whether somebody watches who wants to know how far it is.
+    watched: bool,
 }
 
 #[derive(Debug)]
 enum Order {
     Write(String),
+    Progress(Option<(f64, String)>),
     Flush(SyncSender<()>),
 }
 
@@ -56,6 +60,7 @@ impl Report {
             most,
             json: output.json,
             colours: choice != ColorChoice::Never,
+            watched: stderr().is_terminal() && !output.json && !output.quiet,
         }
     }
 
@@ -79,6 +84,14 @@ impl Report {
             event.lines().into_iter().map(line).collect()
         };
         let _ = self.lines.try_send(Order::Write(text));
+    }
+
+    /// Shows how much is done (0 to 1), and what is being done; or `None`: nothing any more.
+    pub(crate) fn progress(&self, progress: Option<(f64, &str)>) {
+        if self.watched {
+            let progress = progress.map(|(done, what)| (done, what.to_owned()));
+            let _ = self.lines.try_send(Order::Progress(progress));
+        }
     }
 
     pub(crate) fn failure(&self, failure: &Failure) {
@@ -108,7 +121,7 @@ impl Report {
 }
 
 /// Names of locks and messages of servers may hold anything. What a terminal would act on is shown instead.
-fn harmless(line: &str) -> String {
+pub(crate) fn harmless(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for character in line.chars() {
         if character.is_control() {
@@ -124,11 +137,13 @@ fn write(orders: &Receiver<Order>, choice: ColorChoice) {
     // With `stty tostop`, writing from the background would stop all of us (TTOU).
     let _ = nix::sys::signal::SigSet::all().thread_block();
     let mut out = AutoStream::new(stderr(), choice);
+    let mut progress = Progress::default();
     for order in orders {
         match order {
-            Order::Write(text) => {
+            Order::Write(text) => progress.aside(|| {
                 let _ = out.write_all(text.as_bytes()); // nowhere to complain
-            }
+            }),
+            Order::Progress(to) => progress.show(to),
             Order::Flush(done) => {
                 let _ = done.send(());
             }

@@ -1,7 +1,6 @@
 //! `quorlock status`: which nodes are up.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 
 use quorlock::ConnectError;
 use quorlock::node::NodeState;
@@ -9,8 +8,8 @@ use serde_json::json;
 
 use crate::args::Status;
 use crate::exit::{self, Failure};
-use crate::nodes;
 use crate::report::Report;
+use crate::{nodes, out};
 
 /// One node, in words.
 struct Line {
@@ -93,11 +92,5 @@ fn print(lines: &[Line], up: usize, json: bool) -> Result<(), Failure> {
         );
         text
     };
-    match stdout().lock().write_all(text.as_bytes()) {
-        // A reader that has left needs no answer.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::system("print the result", &error))
-        }
-        _ => Ok(()),
-    }
+    out::print(&text)
 }
