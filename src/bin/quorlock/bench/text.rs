@@ -15,7 +15,7 @@ pub(crate) fn text(results: &Results) -> String {
     let shown = humantime::format_duration;
     let _ = writeln!(
         text,
-        "{} nodes, {} needed for a lock; {}. TTL {}, so a node has {} to answer. All times in milliseconds.",
+        "{} nodes, {} needed for a lock; {}\nTTL {}: a node has {} to answer\nall times in milliseconds",
         results.nodes.len(),
         results.quorum(),
         match plan.fencing {
