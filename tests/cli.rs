@@ -2,6 +2,8 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "cli/bench.rs"]
+mod bench;
 #[path = "common/mod.rs"]
 mod common;
 #[path = "cli/support.rs"]
