@@ -6,6 +6,8 @@
 mod bench;
 #[path = "common/mod.rs"]
 mod common;
+#[path = "cli/options.rs"]
+mod options;
 #[path = "cli/support.rs"]
 mod support;
 

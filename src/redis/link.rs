@@ -159,7 +159,7 @@ impl Link {
         let memory = Memory::of(&client, &facts, &endpoint.prefix, node_time, now, before).await;
         let mut warnings = facts.warnings();
         warnings.extend(memory.shortcoming.clone());
-        warnings.extend(memory.youth(now));
+        let youth = memory.youth(now);
 
         // Refused where the user may not: then the text is sent with each call.
         let load = vec![
@@ -189,7 +189,8 @@ impl Link {
             version = &*facts.version,
             "node connected"
         );
-        for warning in &link.warnings {
+        // That it is young passes, and is told by `left_out` for as long as it is so.
+        for warning in link.warnings.iter().chain(&youth) {
             tracing::warn!(node = &*endpoint.name, "{warning}");
         }
         Ok(link)

@@ -91,10 +91,14 @@ pub(crate) struct Run {
     /// Take the lock with a plain SET, as other Redlock clients do: without a token. QUORLOCK_FENCING_TOKEN is not set then
     #[arg(long)]
     pub(crate) no_fencing: bool,
+    /// How long the nodes keep the counter that fencing tokens come from, after which it starts again from their clocks: a
+    /// duration of at least ten TTLs, or "forever" [default: 24h, or ten TTLs if that is more]
+    #[arg(long, value_name = "DURATION", conflicts_with = "no_fencing", value_parser = retention)]
+    pub(crate) counter_retention: Option<Duration>,
     /// How long nodes that have restarted are left out, unless they are known to keep everything: for this long, and at least for
-    /// the TTL. Set it to the longest TTL that anyone uses on these nodes
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
-    pub(crate) guard_window: Duration,
+    /// the TTL. Set it to the longest TTL that anyone uses on these nodes [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) guard_window: Option<Duration>,
     /// Use nodes that have just restarted, and may have forgotten locks that are still held
     #[arg(long, conflicts_with = "guard_window")]
     pub(crate) no_restart_guard: bool,
@@ -107,9 +111,9 @@ pub(crate) struct Run {
 #[derive(Clone, Debug, Args)]
 #[group(id = "nodes", multiple = true)]
 pub(crate) struct Nodes {
-    /// A node: redis://[[user]:password@]host[:port][/db]; once for each. Passwords are better kept in the variable
-    /// QUORLOCK_NODES (URLs separated by commas or blanks), which is used if there is no --node
-    #[arg(long, value_name = "URL")]
+    /// A node: redis://[[user]:password@]host[:port][/db]; once for each, or several separated by commas or blanks. Passwords
+    /// are better kept in the variable QUORLOCK_NODES, which is used if there is no --node
+    #[arg(long, visible_alias = "nodes", value_name = "URL,...")]
     pub(crate) node: Vec<String>,
     /// How long to wait for a quorum of nodes to be connected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
@@ -130,13 +134,16 @@ pub(crate) struct Nodes {
 
 /// Show which nodes are up, and why the others are not
 ///
-/// Ends with 0 if a quorum of nodes can be used, with 78 if any node may not vote, even then. Nodes that have not answered
-/// a quarter of a second after the quorum are shown as such.
+/// Ends with 0 if a quorum of nodes gives locks, with 69 if not, or not yet (the restart guard), with 78 if any node may not vote,
+/// even if there is a quorum. Nodes that have not answered a quarter of a second after the quorum are shown as such.
 #[derive(Debug, Args)]
 #[command(after_help = exit::TABLE)]
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
+    /// How long nodes that have restarted are left out: as for run, or the TTL there if that is longer [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) guard_window: Option<Duration>,
 }
 
 /// Measure what a lock costs on these nodes, and say what that means
@@ -183,6 +190,14 @@ pub(crate) struct Bench {
     /// Also draw the results, as an SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) chart: Option<PathBuf>,
+}
+
+/// How long counters are kept.
+fn retention(text: &str) -> Result<Duration, humantime::DurationError> {
+    match text {
+        "forever" => Ok(Duration::MAX),
+        text => humantime::parse_duration(text),
+    }
 }
 
 /// A number within bounds.
@@ -234,6 +249,13 @@ impl Guard {
 pub(crate) enum Wait {
     Within(Duration),
     Forever,
+}
+
+impl Command {
+    /// Whether what is wrong with a node's settings is part of the result, and need not be told besides.
+    pub(crate) fn shows_settings(&self) -> bool {
+        matches!(self, Command::Status(_) | Command::Bench(_))
+    }
 }
 
 impl Wait {

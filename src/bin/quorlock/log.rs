@@ -16,12 +16,13 @@ use crate::report::Report;
 /// Holds filters in place of `-v`.
 const VARIABLE: &str = "QUORLOCK_LOG";
 
-/// From now on, the library's log goes to `report`.
-pub(crate) fn start(report: &Report, output: &Output) -> Result<(), Failure> {
+/// From now on, the library's log goes to `report`; without what is wrong with nodes' settings, if that is shown anyway.
+pub(crate) fn start(report: &Report, output: &Output, settings_shown: bool) -> Result<(), Failure> {
     let filters = match std::env::var(VARIABLE) {
         Ok(filters) if !filters.is_empty() => filters,
         _ => match (output.quiet, output.verbose) {
             (true, _) => "error",
+            (false, 0 | 1) if settings_shown => "warn,quorlock::redis::link=error",
             // A lost lease is told anyway.
             (false, 0 | 1) => "warn,quorlock::hold=error",
             (false, 2) => "quorlock=debug,warn",

@@ -13,13 +13,14 @@
 //! | `report.rs`, `event.rs`, `log.rs` | what is told on standard error, without ever blocking |
 //! | `progress.rs` | how far it is, on a terminal |
 //! | `out.rs` | results on standard output |
-//! | `exit.rs` | exit codes |
+//! | `exit.rs`, `fault.rs` | exit codes, and names of faults |
 
 mod acquire;
 mod args;
 mod bench;
 mod event;
 mod exit;
+mod fault;
 mod group;
 mod guard;
 mod job;
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
 }
 
 fn work(arguments: Arguments, report: &Report) -> Result<u8, Failure> {
-    log::start(report, &arguments.output)?;
+    log::start(report, &arguments.output, arguments.command.shows_settings())?;
     // One thread: signals that stop this process then take effect where they are raised, and starting is quick.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -11,22 +11,44 @@ pub(crate) const VARIABLE: &str = "QUORLOCK_NODES";
 
 /// The URLs: from the options, else from the environment.
 pub(crate) fn urls(nodes: &Nodes) -> Result<Vec<String>, Failure> {
-    if !nodes.node.is_empty() {
-        return Ok(nodes.node.clone());
+    let mut listed = nodes.node.clone();
+    if listed.is_empty() {
+        listed.extend(std::env::var(VARIABLE));
     }
-    let listed = std::env::var(VARIABLE).unwrap_or_default();
-    let urls: Vec<String> = listed
-        .split(|separator: char| separator == ',' || separator.is_whitespace())
-        .filter(|url| !url.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let urls: Vec<String> = listed.iter().flat_map(|list| split(list)).collect();
     if urls.is_empty() {
         return Err(Failure::usage(format!(
-            "no nodes: name them with --node URL (once for each) or in the variable {VARIABLE}; \
+            "no nodes: name them with --node URL,URL,... or in the variable {VARIABLE}; \
              `quorlock run --testbed` and `quorlock testbed` use local ones to try things out"
         )));
     }
+    // Not shown, for it may be a part of a password after all.
+    let has_comma = |url: &String| url.rsplit('@').next().is_some_and(|host| host.contains(','));
+    if urls.iter().any(has_comma) {
+        return Err(Failure::usage(
+            "a node's address has a comma in it: between two nodes, write redis:// in front of the second as well",
+        ));
+    }
     Ok(urls)
+}
+
+/// URLs, separated by commas or blanks. A comma that no URL follows is part of one: passwords may have them.
+fn split(list: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for word in list.split_whitespace() {
+        let mut within = false;
+        for piece in word.split(',').filter(|piece| !piece.is_empty()) {
+            match urls.last_mut() {
+                Some(url) if within && !piece.contains("://") => {
+                    url.push(',');
+                    url.push_str(piece);
+                }
+                _ => urls.push(piece.to_owned()),
+            }
+            within = true;
+        }
+    }
+    urls
 }
 
 /// The settings with which to connect to these nodes.
@@ -90,4 +112,23 @@ pub(crate) async fn testbed(nodes: usize, server: Option<&std::path::Path>) -> R
         };
         Failure::new(code, format!("testbed: {error}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_separated_by_commas_and_blanks_but_not_in_passwords() {
+        for (list, urls) in [
+            ("redis://a", &["redis://a"][..]),
+            ("redis://a,redis://b", &["redis://a", "redis://b"]),
+            (" redis://a ,, redis://b,\n", &["redis://a", "redis://b"]),
+            ("redis://:p,w@a,redis://b", &["redis://:p,w@a", "redis://b"]),
+            ("a b", &["a", "b"]),
+            (" , ", &[]),
+        ] {
+            assert_eq!(split(list), urls, "{list:?}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::acquire::acquire;
 use crate::args::{Run, Wait};
-use crate::event::Event;
+use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
 use crate::job::Job;
@@ -30,6 +30,16 @@ pub(crate) async fn run(arguments: Run, report: &Report) -> Result<u8, Failure> 
     let times = Times::new(arguments.ttl, arguments.kill_after, arguments.max_hold)?;
     let mut signals =
         Signals::listen(&FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
+    if let Some(window) = arguments.guard_window.filter(|window| *window < arguments.ttl) {
+        report.event(&Event::Log {
+            weight: Weight::Warning,
+            text: &format!(
+                "--guard-window {} is shorter than --ttl {}, and so has no effect: nodes that have restarted are left out for the TTL",
+                humantime::format_duration(window),
+                humantime::format_duration(arguments.ttl)
+            ),
+        });
+    }
     if !arguments.testbed {
         let urls = nodes::urls(&arguments.nodes)?;
         return with_nodes(&arguments, &urls, times, &mut signals, report).await;
@@ -94,10 +104,15 @@ async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
     let mut builder = nodes::builder(&arguments.nodes, urls)?
         .ttl(arguments.ttl)
         .fencing(!arguments.no_fencing)
-        .guard_window(arguments.guard_window)
         // Of a testbed that was started for this run, nobody has held anything.
         .restart_guard(!arguments.no_restart_guard && !arguments.testbed)
         .key_prefix(&arguments.key_prefix);
+    if let Some(window) = arguments.guard_window {
+        builder = builder.guard_window(window);
+    }
+    if let Some(retention) = arguments.counter_retention {
+        builder = builder.counter_retention(retention);
+    }
     if let Some(max_hold) = arguments.max_hold {
         builder = builder.max_hold(max_hold);
     }

@@ -1,26 +1,95 @@
 //! `quorlock status`: which nodes are up.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use quorlock::ConnectError;
-use quorlock::node::NodeState;
+use quorlock::node::{Fault, NodeState};
 use serde_json::json;
 
 use crate::args::Status;
+use crate::event::short;
 use crate::exit::{self, Failure};
 use crate::report::Report;
-use crate::{nodes, out};
+use crate::{fault, nodes, out};
 
 /// One node, in words.
 struct Line {
     node: String,
-    trouble: Option<String>,
+    up: bool,
+    /// Why it gives no locks.
+    fault: Option<Fault>,
     warnings: Vec<String>,
+}
+
+impl Line {
+    /// In how much time it gives locks; `None` if it is not up.
+    fn ready_in(&self) -> Option<Duration> {
+        self.up.then_some(match self.fault {
+            Some(Fault::Restarted { remaining, .. }) => remaining,
+            _ => Duration::ZERO,
+        })
+    }
+}
+
+/// What a lock would find.
+struct Verdict {
+    quorum: usize,
+    up: usize,
+    /// How many of them give locks now.
+    ready: usize,
+    /// In how much time a quorum does; `None` if too few are up.
+    quorum_in: Option<Duration>,
+}
+
+impl Verdict {
+    fn of(lines: &[Line]) -> Verdict {
+        let quorum = lines.len() / 2 + 1;
+        let mut ready_in: Vec<Duration> = lines.iter().filter_map(Line::ready_in).collect();
+        ready_in.sort_unstable();
+        Verdict {
+            quorum,
+            up: ready_in.len(),
+            ready: ready_in.iter().filter(|time| time.is_zero()).count(),
+            quorum_in: ready_in.get(quorum - 1).copied(),
+        }
+    }
+
+    /// For programs.
+    fn name(&self) -> &'static str {
+        match self.quorum_in {
+            Some(Duration::ZERO) => "quorum",
+            Some(_) => "restart_guard",
+            None => "no_quorum",
+        }
+    }
+
+    fn words(&self) -> String {
+        match self.quorum_in {
+            Some(Duration::ZERO) => "quorum".to_owned(),
+            Some(time) => format!(
+                "NO QUORUM YET: {} of them give locks now, enough do in {} (restart guard)",
+                self.ready,
+                short(time)
+            ),
+            None => "NO QUORUM".to_owned(),
+        }
+    }
+
+    fn code(&self) -> u8 {
+        match self.quorum_in {
+            Some(Duration::ZERO) => exit::OK,
+            _ => exit::NO_QUORUM,
+        }
+    }
 }
 
 pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Failure> {
     let urls = nodes::urls(&arguments.nodes)?;
-    let builder = nodes::builder(&arguments.nodes, &urls)?;
+    let mut builder = nodes::builder(&arguments.nodes, &urls)?;
+    if let Some(window) = arguments.guard_window {
+        builder = builder.guard_window(window);
+    }
     let (lines, failure) = match builder.connect().await {
         Ok(redlock) => (redlock.nodes().into_iter().map(line).collect(), None),
         Err(error) => (explained(&error), Some(nodes::not_connected(&error))),
@@ -30,22 +99,31 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
     {
         return Err(failure);
     }
-    let up = lines.iter().filter(|line: &&Line| line.trouble.is_none()).count();
-    print(&lines, up, report.is_json())?;
-    Ok(failure.map_or(exit::OK, |failure| failure.code))
+    let verdict = Verdict::of(&lines);
+    out::print(&match report.is_json() {
+        true => document(&lines, &verdict),
+        false => text(&lines, &verdict),
+    })?;
+    Ok(failure.map_or(verdict.code(), |failure| failure.code))
 }
 
 fn line(node: quorlock::NodeStatus) -> Line {
-    let (trouble, warnings) = match node.state {
-        NodeState::Up { warnings } => (None, warnings),
-        NodeState::Down(fault) => (Some(fault.to_string()), Vec::new()),
-        NodeState::Connecting => (Some("no answer yet".to_owned()), Vec::new()),
-        _ => (Some("unknown".to_owned()), Vec::new()),
+    let (up, fault, warnings) = match node.state {
+        NodeState::Up { warnings } => (true, node.left_out, warnings),
+        NodeState::Down(fault) => (false, Some(fault), Vec::new()),
+        _ => (false, Some(no_answer()), Vec::new()),
     };
     Line {
         node: node.name.to_string(),
-        trouble,
+        up,
+        fault,
         warnings,
+    }
+}
+
+fn no_answer() -> Fault {
+    Fault::Disconnected {
+        reason: "no answer yet".into(),
     }
 }
 
@@ -56,41 +134,59 @@ fn explained(error: &ConnectError) -> Vec<Line> {
     };
     votes
         .iter()
-        .map(|vote| Line {
-            node: vote.node.to_string(),
-            trouble: match &vote.answer {
-                Some(Err(fault)) => Some(fault.to_string()),
-                _ => None,
-            },
-            warnings: Vec::new(),
+        .map(|vote| {
+            let fault = vote
+                .answer
+                .as_ref()
+                .and_then(|answer| answer.as_ref().err())
+                .cloned();
+            Line {
+                node: vote.node.to_string(),
+                up: fault.is_none(),
+                fault,
+                warnings: Vec::new(),
+            }
         })
         .collect()
 }
 
-fn print(lines: &[Line], up: usize, json: bool) -> Result<(), Failure> {
-    let quorum = lines.len() / 2 + 1;
-    let text = if json {
-        let node = |line: &Line| json!({"node": line.node, "up": line.trouble.is_none(), "trouble": line.trouble, "warnings": line.warnings});
-        let nodes: Vec<_> = lines.iter().map(node).collect();
-        format!("{}\n", json!({"nodes": nodes, "up": up, "quorum": quorum}))
-    } else {
-        let mut text = String::new();
-        for line in lines {
-            let _ = match &line.trouble {
-                None => writeln!(text, "{}: up", line.node),
-                Some(trouble) => writeln!(text, "{}: {trouble}", line.node),
-            };
-            for warning in &line.warnings {
-                let _ = writeln!(text, "  warning: {warning}");
-            }
-        }
-        let verdict = if up >= quorum { "quorum" } else { "NO QUORUM" };
-        let _ = writeln!(
-            text,
-            "{up} of {} nodes up, {quorum} needed: {verdict}",
-            lines.len()
-        );
-        text
+fn document(lines: &[Line], verdict: &Verdict) -> String {
+    let node = |line: &Line| {
+        json!({
+            "node": line.node, "up": line.up, "reason": line.fault.as_ref().map(fault::kind),
+            "trouble": line.fault.as_ref().map(Fault::to_string), "warnings": line.warnings,
+        })
     };
-    out::print(&text)
+    let nodes: Vec<_> = lines.iter().map(node).collect();
+    let quorum_in = verdict
+        .quorum_in
+        .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    let all = json!({
+        "nodes": nodes, "up": verdict.up, "ready": verdict.ready, "quorum": verdict.quorum,
+        "verdict": verdict.name(), "quorum_in_ms": quorum_in,
+    });
+    format!("{all}\n")
+}
+
+fn text(lines: &[Line], verdict: &Verdict) -> String {
+    let mut text = String::new();
+    for line in lines {
+        let _ = match (line.up, &line.fault) {
+            (true, None) => writeln!(text, "{}: up", line.node),
+            (true, Some(fault)) => writeln!(text, "{}: up, but {fault}", line.node),
+            (false, Some(fault)) => writeln!(text, "{}: {fault}", line.node),
+            (false, None) => writeln!(text, "{}: unknown", line.node),
+        };
+        for warning in &line.warnings {
+            let _ = writeln!(text, "  warning: {warning}");
+        }
+    }
+    let (up, quorum) = (verdict.up, verdict.quorum);
+    let _ = writeln!(
+        text,
+        "{up} of {} nodes up, {quorum} needed: {}",
+        lines.len(),
+        verdict.words()
+    );
+    text
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use quorlock::node::Fault;
 use quorlock::{AcquireError, ReleaseOutcome, Votes};
+
+use crate::fault;
 
 /// How long something took, time and again.
 #[derive(Clone, Debug)]
@@ -123,7 +124,7 @@ impl Parts {
             match &vote.answer {
                 Some(Ok(_)) => part.heard += 1,
                 None => part.not_waited_for += 1,
-                Some(Err(fault)) => *part.faults.entry(kind(fault)).or_default() += 1,
+                Some(Err(fault)) => *part.faults.entry(fault::kind(fault)).or_default() += 1,
             }
         }
     }
@@ -141,30 +142,5 @@ impl Parts {
 
     pub(crate) fn of(&self, node: &str) -> Part {
         self.0.get(node).cloned().unwrap_or_default()
-    }
-}
-
-/// A fault's name for programs.
-pub(crate) fn kind(fault: &Fault) -> &'static str {
-    match fault {
-        Fault::Disconnected { .. } => "not_connected",
-        Fault::Unfit(_) => "may_not_vote",
-        Fault::Timeout { .. } => "timeout",
-        Fault::ConnectionLost { .. } => "connection_lost",
-        Fault::Restarted { .. } => "restarted",
-        Fault::TooLate => "too_late",
-        Fault::WrongType => "wrong_type",
-        Fault::OutOfMemory => "out_of_memory",
-        Fault::ReadOnly => "read_only",
-        Fault::Loading => "loading",
-        Fault::CannotPersist => "cannot_persist",
-        Fault::Busy => "busy",
-        Fault::Auth { .. } => "auth",
-        Fault::NoPermission { .. } => "no_permission",
-        Fault::ClusterDown => "cluster_down",
-        Fault::NoScript => "no_script",
-        Fault::Server { .. } => "server_error",
-        Fault::Protocol { .. } => "protocol",
-        _ => "other",
     }
 }

@@ -1,0 +1,192 @@
+//! Which nodes, what is said of them, and settings that go with each other.
+
+use quorlock::testbed::{Testbed, Value};
+use serde_json::Value as Json;
+
+use crate::support::{finish, text, with};
+
+async fn testbed() -> Testbed {
+    Testbed::start(3).await.unwrap()
+}
+
+#[tokio::test]
+async fn one_option_takes_several_nodes() {
+    let testbed = testbed().await;
+    let urls = testbed.urls();
+    let (first, others) = (urls[0].as_str(), urls[1..].join(", "));
+    for nodes in [
+        &["--node", &urls.join(",")][..],
+        &["--nodes", &urls.join(" ")],
+        &["--node", first, "--node", &others],
+    ] {
+        let status = finish(with(&[], &[&["status", "--json"], nodes].concat())).await;
+        let told: Json = serde_json::from_slice(&status.stdout).unwrap();
+        assert_eq!((&told["up"], &told["verdict"]), (&3.into(), &"quorum".into()));
+        let run = [&["run"], nodes, &["r", "--", "true"]].concat();
+        assert_eq!(finish(with(&[], &run)).await.status.code(), Some(0));
+    }
+    let output = finish(with(&[], &["status", "--node", " , "])).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no nodes"));
+}
+
+#[tokio::test]
+async fn a_password_may_have_a_comma_and_is_not_shown() {
+    let testbed = Testbed::builder().nodes(2).password("sEc,ReT");
+    let testbed = testbed.start().await.unwrap();
+    let nodes = testbed.urls().join(",").replace("%2C", ",");
+    assert!(nodes.contains("sEc,ReT"), "{nodes}");
+    let output = finish(with(&[], &["status", "--node", &nodes])).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+
+    for nodes in [
+        "redis://u:sEc,ReT",
+        "redis://:sEc,ReT@127.0.0.1:x,redis://h",
+        "redis://h,redis://u:sEc,ReT@",
+        "redis://127.0.0.1:1,127.0.0.1:2",
+    ] {
+        let output = finish(with(&[], &["status", "--node", nodes])).await;
+        let said = text(&output.stderr) + &text(&output.stdout);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(!said.contains("sEc") && !said.contains("ReT"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn warnings_are_told_once() {
+    let testbed = Testbed::builder().nodes(1).arg("maxmemory-policy", "allkeys-lru");
+    let testbed = testbed.start().await.unwrap();
+    let short = ["bench", "--duration", "100ms", "--tasks", "1"];
+    for (command, on_stderr) in [
+        (&["run", "r", "--", "true"][..], true),
+        (&["status"], false),
+        (&["status", "--json"], false),
+        (&short, false),
+    ] {
+        let output = finish(with(&testbed.urls(), command)).await;
+        let (said, shown) = (text(&output.stderr), text(&output.stdout));
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let counts = [&said, &shown].map(|text| text.matches("allkeys-lru").count());
+        assert_eq!(
+            counts,
+            if on_stderr { [1, 0] } else { [0, 1] },
+            "{command:?}: {said} {shown}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn status_tells_the_nodes_that_are_left_out() {
+    let testbed = Testbed::builder().nodes(3).arg("appendonly", "no");
+    let testbed = testbed.start().await.unwrap();
+    let urls = testbed.urls();
+    let output = finish(with(&urls, &["status"])).await;
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(69), "{shown}");
+    let node = testbed.nodes()[0].addr();
+    assert!(shown.contains(&format!("{node}: up, but started ")), "{shown}");
+    assert!(
+        shown.contains("3 of 3 nodes up, 2 needed: NO QUORUM YET: 0 of them give locks now"),
+        "{shown}"
+    );
+    assert_eq!(shown.matches("appendonly is off").count(), 3, "{shown}");
+
+    let output = finish(with(&urls, &["status", "--json", "--guard-window", "1h"])).await;
+    let told: Json = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&told["up"], &told["ready"], &told["verdict"]),
+        (&3.into(), &0.into(), &"restart_guard".into())
+    );
+    assert!(told["quorum_in_ms"].as_u64().unwrap() > 60_000, "{told}");
+    for node in told["nodes"].as_array().unwrap() {
+        assert_eq!(
+            (&node["up"], &node["reason"]),
+            (&true.into(), &"restart_guard".into())
+        );
+        assert!(
+            node["trouble"]
+                .as_str()
+                .unwrap()
+                .contains("may have forgotten locks"),
+            "{node}"
+        );
+    }
+
+    for node in &testbed.nodes()[..2] {
+        node.kill().await.unwrap();
+    }
+    let output = finish(with(&urls, &["status", "--json", "--connect-timeout", "200ms"])).await;
+    let told: Json = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(69), "{told}");
+    assert_eq!(
+        (&told["verdict"], &told["quorum_in_ms"]),
+        (&"no_quorum".into(), &Json::Null)
+    );
+    assert_eq!(told["nodes"][0]["reason"], "not_connected");
+}
+
+#[tokio::test]
+async fn a_guard_window_below_the_ttl_is_said_to_have_no_effect() {
+    let testbed = testbed().await;
+    for (options, warned) in [
+        (&["--guard-window", "29s"][..], true),
+        (&["--guard-window", "30s"], false),
+        (&["--ttl", "2m"], false),
+        (&["--ttl", "2m", "--guard-window", "1m"], true),
+    ] {
+        let output = finish(with(
+            &testbed.urls(),
+            &[&["run"], options, &["r", "--", "true"]].concat(),
+        ))
+        .await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(
+            said.contains("warning: --guard-window"),
+            warned,
+            "{options:?}: {said}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn counters_are_kept_for_as_long_as_told() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let left = |resource: &'static str| {
+        let node = &testbed.nodes()[0];
+        async move {
+            match node
+                .command(&["PTTL", &format!("quorlock:{resource}#fence")])
+                .await
+                .unwrap()
+            {
+                Value::Int(left) => left,
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    for (resource, options, bounds) in [
+        ("usual", &[][..], 86_000_000..=86_400_000),
+        ("hour", &["--counter-retention", "1h"], 3_000_000..=3_600_000),
+        ("forever", &["--counter-retention", "forever"], -1..=-1),
+    ] {
+        let run = [&["run"], options, &[resource, "--", "true"]].concat();
+        assert_eq!(finish(with(&testbed.urls(), &run)).await.status.code(), Some(0));
+        let left = left(resource).await;
+        assert!(bounds.contains(&left), "{resource}: {left}");
+    }
+    for options in [
+        &["--counter-retention", "1m"][..],
+        &["--counter-retention", "soon"],
+        &["--counter-retention", "1h", "--no-fencing"],
+    ] {
+        let run = [&["run"], options, &["r", "--", "true"]].concat();
+        let output = finish(with(&testbed.urls(), &run)).await;
+        assert_eq!(output.status.code(), Some(2), "{options:?}");
+        assert!(
+            text(&output.stderr).contains("retention"),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}
