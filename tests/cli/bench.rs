@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use crate::support::{Running, finish, free, quorlock, text, with};
 
 /// Short, and as little as there can be.
-const SHORT: [&str; 7] = ["bench", "--duration", "200ms", "--tasks", "4", "--waiters", "3"];
+const SHORT: [&str; 7] = ["bench", "--duration", "400ms", "--tasks", "4", "--waiters", "3"];
 const PERCENTILES: [&str; 5] = ["p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"];
 
 fn short<'a>(options: &[&'a str]) -> Vec<&'a str> {
@@ -162,7 +162,7 @@ async fn everything_is_measured_and_nothing_is_left() {
     assert_eq!(tasks, [1, 4]);
     assert!(count(&told["hand_over"]["wait"]["count"]) > 0);
     for code in ["cost", "spare_nodes", "node_budget", "throughput", "hand_over"] {
-        assert_eq!(findings(&told, code).len(), 1, "{code}: {told}");
+        assert!(!findings(&told, code).is_empty(), "{code}: {told}");
     }
     only_expiring_counters(&testbed, &told).await;
 }

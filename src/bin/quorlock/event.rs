@@ -66,7 +66,8 @@ pub(crate) enum Event<'a> {
         nodes: usize,
         parts: usize,
         length: Duration,
-        counters_expire_after: Duration,
+        /// `None` if there are none.
+        counters_expire_after: Option<Duration>,
     },
     /// It has begun with the next part of that.
     Measuring {
@@ -202,12 +203,16 @@ impl Event<'_> {
                 parts,
                 length,
                 counters_expire_after,
-            } => format!(
-                "measuring {parts} things on {nodes} nodes, for about {}: takes locks {keys} and releases them; their counters \
-                 expire within {}. It keeps the nodes busy; Ctrl-C ends it early",
-                short(*length),
-                short(*counters_expire_after),
-            ),
+            } => {
+                let counters = counters_expire_after
+                    .map(|time| format!("; their counters expire within {}", short(time)))
+                    .unwrap_or_default();
+                format!(
+                    "measuring {parts} things on {nodes} nodes, for about {}: takes locks {keys} and releases them{counters}. \
+                     It keeps the nodes busy; Ctrl-C ends it early",
+                    short(*length),
+                )
+            }
             Event::Measuring { what, part, parts } => format!("measuring {what} ({part} of {parts})"),
             Event::Log { weight, text } => match weight {
                 Weight::Error => format!("error: {text}"),
@@ -284,7 +289,7 @@ impl Event<'_> {
                 counters_expire_after,
             } => json!({
                 "event": "plan", "keys": keys, "nodes": nodes, "parts": parts, "length_ms": millis(*length),
-                "counters_expire_after_ms": millis(*counters_expire_after),
+                "counters_expire_after_ms": counters_expire_after.map(millis),
             }),
             Event::Measuring { what, part, parts } => {
                 json!({"event": "measuring", "what": what, "part": part, "parts": parts})

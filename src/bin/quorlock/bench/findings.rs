@@ -84,7 +84,7 @@ fn throughput(pairs: &[Pairs]) -> Option<Finding> {
     if pairs.len() < 2 || best.done() == 0 {
         return None;
     }
-    let rate = |pairs: &Pairs| grouped(pairs.per_second() as u64);
+    let rate = |pairs: &Pairs| grouped(pairs.per_second().round() as u64);
     let mut text = format!(
         "This process takes and releases up to {} locks a second, with {}; one after the other, {}.",
         rate(best),
@@ -114,7 +114,7 @@ fn hand_over(results: &Results) -> Vec<Finding> {
             "A lock that is waited for in the same process goes from one to the next in {} ms. Held for {} ms each time, it changes hands {} times a second.",
             ms(gap),
             ms(held),
-            grouped(all.per_second() as u64)
+            grouped(all.per_second().round() as u64)
         ),
     )];
     if unfairness > UNFAIR {

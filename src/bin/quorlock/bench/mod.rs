@@ -130,7 +130,7 @@ async fn with_nodes(
         nodes: nodes.len(),
         parts: plan.parts(),
         length: plan.length(),
-        counters_expire_after: plan.retention,
+        counters_expire_after: plan.fencing.then_some(plan.retention),
     });
     let results = measure(plan, &redlock, nodes, alone, signals, report).await;
     clean_up(&redlock).await;
@@ -197,6 +197,8 @@ async fn measure(
     };
     let interrupted = conductor.interrupted;
     report.progress(None);
+    // The results go to the same terminal.
+    report.flush();
     // As they are now: one may have come or gone meanwhile.
     for (node, now) in nodes.iter_mut().zip(redlock.nodes()) {
         node.trouble = Node::new(now).trouble;

@@ -29,6 +29,12 @@ pub(super) fn missing(results: &Results) -> Vec<Finding> {
         1 => "one may fail".to_owned(),
         spare => format!("{spare} may fail"),
     };
+    if all == 1 && missing.is_empty() {
+        return vec![note(
+            "spare_nodes",
+            "There is one node, and no lock without it.".to_owned(),
+        )];
+    }
     if missing.is_empty() {
         let mut text =
             format!("All {all} nodes are there, and a lock needs {quorum} of them: {may_fail} at any time.");
