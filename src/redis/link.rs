@@ -39,6 +39,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// A connection that has passed the probe.
 pub(super) struct Link {
+    name: Arc<str>,
     client: Client,
     /// The script's digest on this server; `None` if the server would not load it ahead.
     digest: Option<Value>,
@@ -49,6 +50,8 @@ pub(super) struct Link {
     warnings: Vec<String>,
     /// A call has been answered.
     served: AtomicBool,
+    /// A release could not be announced.
+    untold: AtomicBool,
     /// A call was not answered in time (T4).
     suspect: Notify,
     /// The server is not what it was.
@@ -170,6 +173,7 @@ impl Link {
         // It goes out with every call, so it had better be one.
         let digest = digest.filter(|digest| digest.as_str().is_some_and(|text| is_digest(&text)));
         let link = Link {
+            name: endpoint.name.clone(),
             client,
             digest,
             time: endpoint.time.clone(),
@@ -180,6 +184,7 @@ impl Link {
             memory,
             warnings,
             served: AtomicBool::new(false),
+            untold: AtomicBool::new(false),
             suspect: Notify::new(),
             changed: CancellationToken::new(),
             closed: CancellationToken::new(),
@@ -241,6 +246,12 @@ impl Link {
         let answer = script::read(answer, items).inspect_err(|_| self.doubt_order())?;
         if let Some(node_time) = answer.node_time {
             self.time.observe(sent, node_time);
+        }
+        if answer.untold && !self.untold.swap(true, Relaxed) {
+            tracing::warn!(
+                node = &*self.name,
+                "may not announce releases, so those who wait find out later: the user needs +publish and its channels"
+            );
         }
         answer
             .replies
@@ -355,7 +366,7 @@ impl Link {
 }
 
 /// Not the library's `init`: that leaves its task running when its future is dropped.
-async fn start(client: &Client) -> Result<Task, Fault> {
+pub(super) async fn start(client: &Client) -> Result<Task, Fault> {
     let mut connected = pin!(client.wait_for_connect());
     // The first poll subscribes, before the task can report.
     let _ = futures_util::poll!(connected.as_mut());
@@ -368,7 +379,7 @@ pub(super) fn command(name: &'static str) -> CustomCommand {
     CustomCommand::new_static(name, None::<u16>, false)
 }
 
-fn connection_config(timeout: Duration) -> ConnectionConfig {
+pub(super) fn connection_config(timeout: Duration) -> ConnectionConfig {
     ConnectionConfig {
         connection_timeout: timeout,
         internal_command_timeout: timeout,
@@ -395,13 +406,13 @@ fn is_digest(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn refusal(error: &Error) -> Fault {
+pub(super) fn refusal(error: &Error) -> Fault {
     match fault::from_error(error) {
         Fault::ConnectionLost { reason } => Fault::Disconnected { reason },
         named => named,
     }
 }
 
-fn disconnected(reason: Arc<str>) -> Fault {
+pub(super) fn disconnected(reason: Arc<str>) -> Fault {
     Fault::Disconnected { reason }
 }
