@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::time::Instant;
+
 use crate::claim::Claim;
 use crate::error::{AcquireError, Votes};
 use crate::head::Head;
@@ -43,11 +45,15 @@ impl Acquire<'_> {
         let mut place = queues.enter(self.key);
         let in_front = place.reach_the_front(self.waiting.end(), &home.runtime).await;
         if let Some(told) = place.told() {
+            let is_recent = told.at >= self.waiting.started();
+            let is_true = is_recent || !in_front && told.defeat.quorum() && place.held_here().is_some();
             // Whoever was in front made the last attempt for all whose time is up.
-            if !in_front || self.waiting.is_over() {
+            if is_true && (!in_front || self.waiting.is_over()) {
                 return Err(self.failed(told.defeat));
             }
-            self.waiting.learn(told.out_of_reach_since);
+            if is_recent {
+                self.waiting.learn(told.out_of_reach_since);
+            }
         }
         let mut head = Head::new(&place, self.nodes, home);
         head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
@@ -67,6 +73,7 @@ impl Acquire<'_> {
             };
             head.was_told(defeat.votes());
             place.tell(Some(Told {
+                at: Instant::now(),
                 defeat,
                 out_of_reach_since: self.waiting.out_of_reach_since(),
             }));
@@ -167,8 +174,9 @@ impl Acquire<'_> {
 /// What whoever is in front of a queue was told last.
 #[derive(Clone)]
 pub(crate) struct Told {
+    at: Instant,
     defeat: Defeat,
-    out_of_reach_since: Option<tokio::time::Instant>,
+    out_of_reach_since: Option<Instant>,
 }
 
 /// How an attempt was lost.

@@ -39,6 +39,10 @@ impl Waiting {
         }
     }
 
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
     /// When waiting ends, if that is settled.
     pub(crate) fn end(&self) -> Option<Instant> {
         match self.wait {

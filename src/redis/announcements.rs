@@ -126,7 +126,7 @@ async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>
             // Said once: it will not change by itself.
             Fault::NoPermission { .. } if failures == 1 => tracing::warn!(
                 node = &*endpoint.name,
-                "may not listen for releases, so those who wait ask again and again: the user needs +subscribe and its channels"
+                "may not listen for releases, so those who wait ask again and again: the user needs +subscribe and channels"
             ),
             fault => tracing::debug!(node = &*endpoint.name, %fault, "no announcements"),
         }

@@ -39,7 +39,6 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// A connection that has passed the probe.
 pub(super) struct Link {
-    name: Arc<str>,
     client: Client,
     /// The script's digest on this server; `None` if the server would not load it ahead.
     digest: Option<Value>,
@@ -50,8 +49,6 @@ pub(super) struct Link {
     warnings: Vec<String>,
     /// A call has been answered.
     served: AtomicBool,
-    /// A release could not be announced.
-    untold: AtomicBool,
     /// A call was not answered in time (T4).
     suspect: Notify,
     /// The server is not what it was.
@@ -163,6 +160,7 @@ impl Link {
         let mut warnings = facts.warnings();
         warnings.extend(memory.shortcoming.clone());
         warnings.extend(memory.youth(now));
+        warnings.extend(speechless(&client, &endpoint.prefix).await);
 
         // Refused where the user may not: then the text is sent with each call.
         let load = vec![
@@ -173,7 +171,6 @@ impl Link {
         // It goes out with every call, so it had better be one.
         let digest = digest.filter(|digest| digest.as_str().is_some_and(|text| is_digest(&text)));
         let link = Link {
-            name: endpoint.name.clone(),
             client,
             digest,
             time: endpoint.time.clone(),
@@ -184,7 +181,6 @@ impl Link {
             memory,
             warnings,
             served: AtomicBool::new(false),
-            untold: AtomicBool::new(false),
             suspect: Notify::new(),
             changed: CancellationToken::new(),
             closed: CancellationToken::new(),
@@ -246,12 +242,6 @@ impl Link {
         let answer = script::read(answer, items).inspect_err(|_| self.doubt_order())?;
         if let Some(node_time) = answer.node_time {
             self.time.observe(sent, node_time);
-        }
-        if answer.untold && !self.untold.swap(true, Relaxed) {
-            tracing::warn!(
-                node = &*self.name,
-                "may not announce releases, so those who wait find out later: the user needs +publish and its channels"
-            );
         }
         answer
             .replies
@@ -399,6 +389,18 @@ pub(super) fn connection_config(timeout: Duration) -> ConnectionConfig {
         },
         ..ConnectionConfig::default()
     }
+}
+
+/// W2: what it is called if the user may not announce releases.
+async fn speechless(client: &Client, prefix: &str) -> Option<String> {
+    let nobody = vec![Value::from(script::channel(prefix)), Value::from_static_str("")];
+    let said: Result<Value, Error> = client.custom(command("PUBLISH"), nobody).await;
+    said.is_err().then(|| {
+        format!(
+            "releases cannot be announced, so those who wait elsewhere find out late \
+             (the user needs +publish and &{prefix}*)"
+        )
+    })
 }
 
 /// SHA-1 in hexadecimal.

@@ -25,7 +25,7 @@
 --
 -- Counters stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself.
 
-local DONE, TOO_LATE, MISSING, FOREIGN, UNTOLD = 0, -1, -2, -3, -4
+local DONE, TOO_LATE, MISSING, FOREIGN = 0, -1, -2, -3
 local COUNTER, CHANNEL = '#fence', '#free'
 local ONE_SECOND = 1000000
 -- Where the TTL stands in requests that have one: those for which the time is looked at.
@@ -42,7 +42,7 @@ local function release(key, item)
   if news == '-' then return DONE end
   local told = redis.pcall('PUBLISH', key .. CHANNEL, news .. item:sub(2, 37))
   -- Deleted it is, whether or not the user may say so.
-  return type(told) == 'number' and told or UNTOLD
+  return type(told) == 'number' and told or DONE
 end
 
 -- F5: whether it was missing, or is from before the node's last start and may have lost its latest part.

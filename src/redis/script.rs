@@ -16,7 +16,6 @@ const DONE: i64 = 0;
 const TOO_LATE: i64 = -1;
 const MISSING: i64 = -2;
 const FOREIGN: i64 = -3;
-const UNTOLD: i64 = -4;
 
 /// The largest number of 16 digits. As a moment, it is in the year 2286.
 const LATEST: i64 = 9_999_999_999_999_999;
@@ -124,8 +123,6 @@ pub(super) fn millis(ttl: Duration) -> i64 {
 pub(super) struct Answer {
     pub(super) replies: Vec<Result<Reply, Fault>>,
     pub(super) node_time: Option<i64>,
-    /// W2: a release could not be announced, for the user may not publish.
-    pub(super) untold: bool,
 }
 
 /// Reads the script's answer to `items`; an answer that makes no sense is a fault of the node.
@@ -148,19 +145,12 @@ pub(super) fn read(answer: Value, items: &[Item<'_>]) -> Result<Answer, Fault> {
             )));
         }
     };
-    let untold = entries.iter().zip(items).any(|(entry, item)| {
-        *entry == Value::Integer(UNTOLD) && matches!(item.request.action, Action::Release { .. })
-    });
     let replies = entries
         .into_iter()
         .zip(items)
         .map(|(entry, item)| reply_of(entry, item.request))
         .collect();
-    Ok(Answer {
-        replies,
-        node_time,
-        untold,
-    })
+    Ok(Answer { replies, node_time })
 }
 
 /// `TIME`'s two strings as microseconds.
@@ -204,7 +194,6 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             counter: Some(counter),
         }),
         (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
-        (Value::Integer(UNTOLD), Action::Release { .. }) => Ok(Reply::Released { listeners: 0 }),
         (Value::Integer(told @ 0..), Action::Release { .. }) => Ok(Reply::Released {
             listeners: u32::try_from(told).unwrap_or(u32::MAX),
         }),
