@@ -10,11 +10,12 @@ use crate::certify::certify;
 use crate::clock::Moment;
 use crate::error::{self, NodeVote, ReleaseOutcome, Votes};
 use crate::janitor::{Janitor, Leftover};
-use crate::node::{Action, Fencing, OwnerToken, Reply, Request};
+use crate::node::{Action, Fencing, News, OwnerToken, Reply, Request};
 use crate::options::Terms;
+use crate::protocol::election::{Ballot, is_elected};
 use crate::protocol::expiry::Expiries;
 use crate::protocol::fencing;
-use crate::protocol::quorum::{Standing, Vote};
+use crate::protocol::quorum::{Standing, Verdict, Vote, quorum};
 use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Home, Nodes, Outstanding, Round, ask};
 use crate::stragglers::{Stragglers, counter};
@@ -22,6 +23,8 @@ use crate::stragglers::{Stragglers, counter};
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.
 const RELEASE_BUDGET: Duration = Duration::from_secs(1);
+/// W3: how often the others are asked again.
+const MOST_ELECTIONS: u32 = 3;
 /// How wrong the estimate of a node's clock may be that its refusal of late requests rests on (A9).
 const LATE_BY: Duration = Duration::from_millis(100);
 
@@ -36,6 +39,7 @@ pub(crate) struct Claim {
     until: Instant,
     /// The acquire: tells where the token may be, until it is won.
     acquire: Round,
+    asked: Action,
     /// Where it may be, once that is settled.
     won_on: Option<Vec<Whereabouts>>,
     /// The lease's, once there is one.
@@ -47,12 +51,23 @@ pub(crate) struct Claim {
     stragglers: Stragglers,
     /// The release, once it is sent: tells where the token is no more.
     release: Option<Round>,
-    /// W1: tells the next of this process, once the lock was won and is given up.
-    freed: Option<Freed>,
+    /// It is being given up, and that is what is announced.
+    given_up: Option<Option<News>>,
+    /// W1: the next of this process, once the lock was won.
+    heirs: Option<Box<dyn Heirs>>,
 }
 
-/// What is done when a lock that was held is given up.
-pub(crate) type Freed = Box<dyn FnOnce() + Send>;
+/// Those of this process who wait for a lock that is held here.
+pub(crate) trait Heirs: Send {
+    /// The lock is about to be given up: what those elsewhere are to be told.
+    fn news(&mut self) -> News;
+
+    /// What deletes it has been sent: whoever asks from here on is behind that, on every node.
+    fn freed(&mut self);
+
+    /// A node has told so many who listen elsewhere.
+    fn told(&mut self, node: usize, listeners: u32);
+}
 
 impl Claim {
     /// Sends an acquire to all nodes, under a token of its own (A1). A drop from here on cleans up.
@@ -77,13 +92,15 @@ impl Claim {
             release_budget: terms.node_budget.max(terms.ttl.min(RELEASE_BUDGET)),
             until: gone_by(acquire.started, terms.node_budget, terms.ttl),
             acquire,
+            asked: action,
             won_on: None,
             token: None,
             counters: Vec::new(),
             under_way: None,
             stragglers: Stragglers::default(),
             release: None,
-            freed: None,
+            given_up: None,
+            heirs: None,
         };
         // Not before there is a claim that cleans up: a node of somebody's own making may panic half way.
         claim.acquire.send(|_| request.clone());
@@ -128,6 +145,40 @@ impl Claim {
         &mut self.acquire
     }
 
+    /// A4, W3: the verdict on the attempt. Where nobody has a quorum and this is the contender to go on, it keeps its votes and
+    /// asks the others again, within the same budget; those who have them are giving them back by then.
+    ///
+    /// Cancel safe: whatever was set is deleted with the claim.
+    pub(crate) async fn verdict(&mut self) -> Verdict {
+        for again in 0.. {
+            let verdict = self.acquire.verdict().await;
+            if verdict == Verdict::Won || again == MOST_ELECTIONS || !self.is_elected() {
+                return verdict;
+            }
+            // Their answers take as long as ours did, and their deletions half as long again.
+            let round_trip = self.acquire.started.elapsed() / (again + 1);
+            let next = Instant::now() + round_trip / 2;
+            if next + round_trip >= self.acquire.started + self.acquire.budget {
+                return verdict;
+            }
+            self.acquire.until(next).await;
+            self.acquire.ask_again(&self.request(self.asked));
+        }
+        Verdict::Lost
+    }
+
+    fn is_elected(&self) -> bool {
+        let ballot = |answer: Option<&Answer>| match answer {
+            Some(Ok(Reply::Granted { .. })) => Ballot::Ours,
+            Some(Ok(Reply::Held {
+                holder: Some(holder), ..
+            })) => Ballot::Theirs(*holder),
+            _ => Ballot::Nobodys,
+        };
+        let ballots: Vec<_> = self.acquire.answers().map(ballot).collect();
+        is_elected(self.owner, &ballots)
+    }
+
     /// F2, F3: the token for what the acquire was granted, if a quorum certifies one; and what the nodes have said.
     pub(crate) async fn certify(&mut self, terms: &Terms) -> (Option<FencingToken>, Votes) {
         let until = self.acquire.started + terms.believable;
@@ -148,8 +199,8 @@ impl Claim {
 
     /// The acquire won. It is still sent to nodes in whose lanes it waits: a lease on a bare quorum would not outlive the
     /// loss of a single node.
-    pub(crate) fn won(&mut self, freed: Freed) {
-        self.freed = Some(freed);
+    pub(crate) fn won(&mut self, heirs: Box<dyn Heirs>) {
+        self.heirs = Some(heirs);
         self.won_on = Some(self.whereabouts());
         let outstanding = self.acquire.take_outstanding();
         if !outstanding.is_empty() {
@@ -212,11 +263,18 @@ impl Claim {
     pub(crate) async fn release(mut self) -> ReleaseOutcome {
         self.let_stragglers_go();
         let mut round = Round::new(&self.nodes, self.release_budget, self.janitor.home());
+        self.give_up();
         round.send(|node| self.release_request(node));
-        // Whoever asks from here on is behind the deletion, in every lane.
         self.say_that_it_is_free();
         let round = self.release.insert(round);
         round.settle(|tally| tally.standing() != Standing::Pending).await;
+        if let Some(heirs) = &mut self.heirs {
+            for node in 0..self.nodes.len() {
+                if let Some(Reply::Released { listeners }) = round.reply(node) {
+                    heirs.told(node, listeners);
+                }
+            }
+        }
         match round.tally().standing() {
             Standing::Confirmed => ReleaseOutcome::Released,
             Standing::Refused => ReleaseOutcome::AlreadyGone,
@@ -248,6 +306,7 @@ impl Claim {
         let known = self.counters.get(node).copied().flatten();
         self.request(Action::Release {
             counter: highest.filter(|_| known != highest),
+            news: self.given_up.flatten(),
         })
     }
 
@@ -261,9 +320,18 @@ impl Claim {
         }
     }
 
+    /// W2: settles what is announced when the key is deleted. Nothing, if nobody can have taken it for held: to be told of each
+    /// lost attempt would have everybody ask in vain.
+    fn give_up(&mut self) {
+        self.given_up = Some(match &mut self.heirs {
+            Some(heirs) => Some(heirs.news()),
+            None => (self.whereabouts().len() >= quorum(self.nodes.len())).then_some(News::Free),
+        });
+    }
+
     fn say_that_it_is_free(&mut self) {
-        if let Some(freed) = self.freed.take() {
-            freed();
+        if let Some(heirs) = &mut self.heirs {
+            heirs.freed();
         }
     }
 
@@ -286,6 +354,10 @@ struct Whereabouts {
 impl Drop for Claim {
     /// A6: ordered after everything that was sent under this token.
     fn drop(&mut self) {
+        let is_news = self.given_up.is_none();
+        if is_news {
+            self.give_up();
+        }
         let left = self.won_on.take().unwrap_or_else(|| self.whereabouts());
         // Before anything is asked, so that nothing sends the acquire once more behind the deletion.
         self.acquire.abandon();
@@ -293,7 +365,7 @@ impl Drop for Claim {
         let mut release = self.release.take();
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
         for Whereabouts { node, final_from } in left {
-            let is_gone = |reply| reply == Reply::Released || Instant::now() >= final_from;
+            let is_gone = |reply| matches!(reply, Reply::Released { .. }) || Instant::now() >= final_from;
             if release
                 .as_ref()
                 .and_then(|release| release.reply(node))
@@ -312,7 +384,9 @@ impl Drop for Claim {
             };
             self.janitor.remove(node, leftover);
         }
-        self.say_that_it_is_free();
+        if is_news {
+            self.say_that_it_is_free();
+        }
     }
 }
 

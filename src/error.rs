@@ -33,7 +33,9 @@ impl NodeVote {
 /// What an answer means in any round: grants, extensions and deletions are "yes".
 pub(crate) fn vote(answer: &Result<Reply, Fault>) -> Vote {
     match answer {
-        Ok(Reply::Granted { .. } | Reply::Raised { .. } | Reply::Extended | Reply::Released) => Vote::Yes,
+        Ok(Reply::Granted { .. } | Reply::Raised { .. } | Reply::Extended | Reply::Released { .. }) => {
+            Vote::Yes
+        }
         Ok(Reply::Held { .. } | Reply::Missing | Reply::Foreign) => Vote::No,
         Err(_) => Vote::Fault,
     }
@@ -101,7 +103,7 @@ impl Votes {
         self.0
             .iter()
             .filter_map(|vote| match vote.answer {
-                Some(Ok(Reply::Held { remaining })) => remaining,
+                Some(Ok(Reply::Held { remaining, .. })) => remaining,
                 _ => None,
             })
             .max()

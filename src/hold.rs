@@ -14,9 +14,16 @@ use crate::node::Reply;
 use crate::options::Terms;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
+use crate::queue::Held;
 use crate::round::{Answer, Home, Nodes, Outstanding, Round};
 use crate::stragglers::Stragglers;
 use crate::timer::sleep_until;
+
+impl Held for Hold {
+    fn until(&self) -> Instant {
+        self.instant(self.deadline())
+    }
+}
 
 /// One lease, shared by its owner, its handles, its watchdog, and what follows its renewals up.
 pub(crate) struct Hold {

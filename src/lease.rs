@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::{ExtendError, Lost, ReleaseOutcome, Votes};
 use crate::hold::Hold;
 use crate::protocol::token::FencingToken;
+use crate::queue::Held;
 use crate::renewal::renew;
 use crate::watchdog;
 
@@ -33,6 +34,11 @@ impl Lease {
         Lease {
             handle: LeaseHandle { hold },
         }
+    }
+
+    pub(crate) fn held(&self) -> Weak<dyn Held> {
+        let held: Weak<Hold> = Arc::downgrade(&self.handle.hold);
+        held
     }
 
     /// A handle to this lease, for other tasks.

@@ -2,17 +2,21 @@
 #![doc = "[guarantees]: docs/guarantees/index.html\n[design]: docs/design/index.html\n[stores]: docs/stores/index.html\n[operating]: docs/operating/index.html\n[tool]: docs/tool/index.html\n[benchmarks]: docs/benchmarks/index.html\n"]
 #![doc = include_str!("../README.md")]
 
+mod acquire;
 mod builder;
 mod certify;
 mod claim;
 mod clock;
 #[cfg(doc)]
 pub mod docs;
+mod ear;
 mod error;
 mod fence_gate;
+mod head;
 mod hold;
 mod janitor;
 mod lease;
+mod news;
 pub mod node;
 mod options;
 mod protocol;
@@ -25,6 +29,7 @@ mod stragglers;
 #[cfg(feature = "testbed")]
 pub mod testbed;
 mod timer;
+mod turns;
 mod wait;
 mod watchdog;
 

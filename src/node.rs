@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
+pub use crate::news::{Listener, Listening, News};
 use crate::protocol::token::FencingToken;
 
 /// One independent vote: a single Redis or Valkey master, never a replica and never a member of a cluster.
@@ -49,6 +50,15 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// forgotten something that it was told within the last `guard`.
     fn left_out(&self, guard: Duration) -> Option<Fault> {
         let _ = guard;
+        None
+    }
+
+    /// W2: tells `listener` of releases of `key` on this node, as far as it can, until what is returned is dropped. `None` if
+    /// it never can; then those who wait have to ask.
+    ///
+    /// Called within a tokio runtime.
+    fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
+        let _ = (key, listener);
         None
     }
 
@@ -123,6 +133,8 @@ pub enum Action {
     Release {
         /// The largest counter that is known; `None` where no token was issued.
         counter: Option<FencingToken>,
+        /// W2: what is announced if the key was deleted. `None` for a lock that was never had.
+        news: Option<News>,
     },
 }
 
@@ -148,6 +160,10 @@ pub enum Reply {
     Held {
         /// Until it expires; `None` if it never does.
         remaining: Option<Duration>,
+        /// W3: that token; `None` if it is none of this library's.
+        holder: Option<OwnerToken>,
+        /// How many processes the node tells of releases of this key; 0 where it does not know.
+        listeners: u32,
     },
     /// Raise: the key is ours.
     Raised {
@@ -157,7 +173,10 @@ pub enum Reply {
     /// Extend: done.
     Extended,
     /// Release: the key was ours and is deleted.
-    Released,
+    Released {
+        /// How many processes were told.
+        listeners: u32,
+    },
     /// Raise, extend or release: there is no such key. Raise: or there is no counter.
     Missing,
     /// Raise, extend or release: the key holds another token.
@@ -167,7 +186,7 @@ pub enum Reply {
 /// The random value of a lock key: one per attempt, proves ownership.
 ///
 /// It is a capability, so `Debug` does not show it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerToken(Uuid);
 
 impl OwnerToken {
@@ -179,6 +198,13 @@ impl OwnerToken {
     /// The value as it stands on the nodes: 36 characters.
     pub fn value(&self) -> String {
         self.0.hyphenated().to_string()
+    }
+
+    /// The token with this value, if it is one.
+    pub fn from_value(value: &str) -> Option<Self> {
+        // As it stands on the nodes, and in no other of the ways to write it.
+        let token = (value.len() == 36).then(|| Uuid::try_parse(value).ok())??;
+        Some(OwnerToken(token))
     }
 }
 

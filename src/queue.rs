@@ -1,20 +1,34 @@
 //! Those in this process who wait for the same lock: first come, first served (W1).
 //!
-//! Only the one in front talks to the nodes, so that a thousand who wait cost the nodes no more than one does.
+//! Only the one in front talks to the nodes, so that a thousand who wait cost the nodes no more than one does. While somebody
+//! of this process holds it, not even that one has to.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
+use crate::claim::Heirs;
+use crate::ear::Announcements;
+use crate::news::News;
+use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
+use crate::turns::Turns;
+
+/// How long a queue is remembered after the last one has left it, if others wait elsewhere: its subscriptions, and that it is
+/// their turn.
+const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// The queues of one manager. `T` is what whoever is in front was told last.
-#[derive(Clone)]
-pub(crate) struct Queues<T>(Arc<Mutex<ByKey<T>>>);
+pub(crate) struct Queues<T> {
+    by_key: Arc<Mutex<ByKey<T>>>,
+    home: Handle,
+}
 
 type ByKey<T> = HashMap<Arc<str>, Arc<Queue<T>>>;
 
@@ -23,45 +37,90 @@ struct Queue<T> {
     turn: Arc<Turn<()>>,
     freed: Arc<Notify>,
     told: Mutex<Option<T>>,
+    /// How many wait, the one in front included.
+    waiting: AtomicUsize,
+    state: Mutex<State>,
 }
 
-impl<T: Clone> Queues<T> {
-    /// Takes the last place in the queue for a key, which is made if there is none.
-    pub(crate) fn enter(&self, key: &Arc<str>) -> Place<T> {
-        let queue = lock(&self.0)
-            .entry(key.clone())
-            .or_insert_with(|| {
-                Arc::new(Queue {
-                    turn: Arc::default(),
-                    freed: Arc::default(),
-                    told: Mutex::default(),
-                })
-            })
-            .clone();
-        Place {
-            queues: self.clone(),
-            key: key.clone(),
-            queue,
-            turn: None,
+#[derive(Default)]
+struct State {
+    turns: Turns,
+    /// Opened by the first who waits for somebody elsewhere.
+    announcements: Option<Arc<Announcements>>,
+    /// The leases of this process, and until when each is held.
+    leases: Vec<(u64, Weak<dyn Held>)>,
+    next: u64,
+}
+
+/// Something that is held until some time.
+pub(crate) trait Held: Send + Sync {
+    fn until(&self) -> Instant;
+}
+
+impl<T: Send + 'static> Queues<T> {
+    pub(crate) fn new(home: &Handle) -> Self {
+        Queues {
+            by_key: Arc::default(),
+            home: home.clone(),
         }
     }
 
-    /// This process has just given the lock up: it can be had behind what deletes it. Nobody need be waiting.
-    pub(crate) fn freed(&self, key: &str) {
-        if let Some(queue) = lock(&self.0).get(key) {
-            queue.freed.notify_one();
+    /// Takes the last place in the queue for a key, which is made if there is none.
+    pub(crate) fn enter(&self, key: &Arc<str>) -> Place<T> {
+        let stay = self.stay(key);
+        stay.queue.waiting.fetch_add(1, SeqCst);
+        Place { stay, turn: None }
+    }
+
+    /// Somebody of this process has got the lock.
+    pub(crate) fn got(&self, key: &Arc<str>) -> (Holding<T>, HeldBy<T>) {
+        let stay = self.stay(key);
+        let id = {
+            let mut state = lock(&stay.queue.state);
+            // The one in front is still among them.
+            let waiting = stay.queue.waiting.load(SeqCst).saturating_sub(1);
+            state.turns.got(waiting, Instant::now());
+            state.next += 1;
+            state.next
+        };
+        let held_by = HeldBy {
+            queue: Arc::downgrade(&stay.queue),
+            id,
+        };
+        (Holding { stay, id, others: 0 }, held_by)
+    }
+
+    fn stay(&self, key: &Arc<str>) -> Stay<T> {
+        let new = || {
+            Arc::new(Queue {
+                turn: Arc::default(),
+                freed: Arc::default(),
+                told: Mutex::new(None),
+                waiting: AtomicUsize::new(0),
+                state: Mutex::default(),
+            })
+        };
+        let queue = lock(&self.by_key).entry(key.clone()).or_insert_with(new).clone();
+        Stay {
+            queues: self.clone(),
+            key: key.clone(),
+            queue,
+            is_last_trace: false,
         }
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        lock(&self.0).len()
+        lock(&self.by_key).len()
     }
 }
 
-impl<T> Default for Queues<T> {
-    fn default() -> Self {
-        Queues(Arc::default())
+impl<T> Clone for Queues<T> {
+    fn clone(&self) -> Self {
+        Queues {
+            by_key: self.by_key.clone(),
+            home: self.home.clone(),
+        }
     }
 }
 
@@ -71,22 +130,62 @@ impl<T> fmt::Debug for Queues<T> {
     }
 }
 
-/// A place in a queue. Dropping it leaves the queue.
-pub(crate) struct Place<T> {
+/// Keeps a queue in existence.
+struct Stay<T: Send + 'static> {
     queues: Queues<T>,
     key: Arc<str>,
     queue: Arc<Queue<T>>,
-    turn: Option<OwnedMutexGuard<()>>,
+    /// Kept only so that it is remembered.
+    is_last_trace: bool,
 }
 
-impl<T: Clone> Place<T> {
+impl<T: Send + 'static> Drop for Stay<T> {
+    fn drop(&mut self) {
+        let mut queues = lock(&self.queues.by_key);
+        // Counted under the lock that it takes to enter: the map's own, and this one.
+        if Arc::strong_count(&self.queue) > 2 {
+            return;
+        }
+        let is_of_use = {
+            let state = lock(&self.queue.state);
+            state.announcements.is_some() || state.turns.others_first(Instant::now()).is_some()
+        };
+        if is_of_use && !self.is_last_trace {
+            let trace = Stay {
+                queues: self.queues.clone(),
+                key: self.key.clone(),
+                queue: self.queue.clone(),
+                is_last_trace: true,
+            };
+            let home = self.queues.home.clone();
+            drop(queues);
+            let until = Instant::now() + REMEMBERED;
+            // Where the runtime has ended, the task is dropped at once, and the trace with it.
+            let _ = home.clone().spawn(async move {
+                sleep_until(&home, until).await;
+                drop(trace);
+            });
+        } else {
+            queues.remove(&self.key);
+        }
+    }
+}
+
+/// A place in a queue. Dropping it leaves the queue.
+pub(crate) struct Place<T: Send + 'static> {
+    turn: Option<OwnedMutexGuard<()>>,
+    stay: Stay<T>,
+}
+
+impl<T: Clone + Send + 'static> Place<T> {
     /// Waits to be in front, until `end` at most; whether it is. Cancel safe.
     pub(crate) async fn reach_the_front(&mut self, end: Option<Instant>, home: &Handle) -> bool {
-        if let Ok(turn) = self.queue.turn.clone().try_lock_owned() {
+        let queue = &self.stay.queue;
+        if let Ok(turn) = queue.turn.clone().try_lock_owned() {
             self.turn = Some(turn);
             return true;
         }
-        let turn = self.queue.turn.clone().lock_owned();
+        let turn = queue.turn.clone().lock_owned();
         let turn = match end {
             None => turn.await,
             Some(end) => tokio::select! {
@@ -100,33 +199,113 @@ impl<T: Clone> Place<T> {
     }
 
     /// Who is in front tells the others what it was told.
-    pub(crate) fn tell(&self, told: T) {
-        *lock(&self.queue.told) = Some(told);
+    pub(crate) fn tell(&self, told: Option<T>) {
+        *lock(&self.stay.queue.told) = told;
     }
 
     /// What whoever is in front was told last.
     pub(crate) fn told(&self) -> Option<T> {
-        lock(&self.queue.told).clone()
+        lock(&self.stay.queue.told).clone()
     }
 
     /// Waits until this process gives the lock up. It may have done so just before.
     pub(crate) async fn freed(&self) {
-        self.queue.freed.notified().await;
+        self.stay.queue.freed.notified().await;
     }
-}
 
-impl<T> Drop for Place<T> {
-    fn drop(&mut self) {
-        self.turn = None;
-        let mut queues = lock(&self.queues.0);
-        // Counted under the lock that it takes to enter: the map's own, and this one.
-        if Arc::strong_count(&self.queue) == 2 {
-            queues.remove(&self.key);
+    /// Until when somebody of this process holds the lock.
+    pub(crate) fn held_here(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let leases: Vec<_> = lock(&self.stay.queue.state)
+            .leases
+            .iter()
+            .filter_map(|(_, lease)| lease.upgrade())
+            .collect();
+        // Not under the lock: it may be the last to let one of them go.
+        let untils = leases.iter().map(|lease| lease.until());
+        untils.filter(|until| *until > now).max()
+    }
+
+    /// Asked for in vain: somebody elsewhere has it.
+    pub(crate) fn refused(&self) {
+        lock(&self.stay.queue.state).turns.refused();
+    }
+
+    /// How many processes go first, and since when, if this one has just had its turn.
+    pub(crate) fn others_first(&self) -> Option<(u32, Instant)> {
+        lock(&self.stay.queue.state).turns.others_first(Instant::now())
+    }
+
+    /// What nodes announce, if this queue listens to them.
+    pub(crate) fn announcements(&self) -> Option<Arc<Announcements>> {
+        lock(&self.stay.queue.state).announcements.clone()
+    }
+
+    /// Listens to the nodes from now on, if it did not before.
+    pub(crate) fn listen(&self, nodes: &Nodes, home: &Home) {
+        let mut state = lock(&self.stay.queue.state);
+        if state.announcements.is_none() {
+            let announcements = Announcements::of(&self.stay.key, nodes, &home.runtime);
+            state.announcements = Some(Arc::new(announcements));
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+impl<T: Send + 'static> Drop for Place<T> {
+    fn drop(&mut self) {
+        self.stay.queue.waiting.fetch_sub(1, SeqCst);
+    }
+}
+
+/// A lock that is held in this process.
+pub(crate) struct Holding<T: Send + 'static> {
+    stay: Stay<T>,
+    id: u64,
+    /// How many wait elsewhere, as far as nodes have told.
+    others: u32,
+}
+
+/// By what it is held.
+pub(crate) struct HeldBy<T> {
+    queue: Weak<Queue<T>>,
+    id: u64,
+}
+
+impl<T> HeldBy<T> {
+    pub(crate) fn is(self, lease: Weak<dyn Held>) {
+        if let Some(queue) = self.queue.upgrade() {
+            lock(&queue.state).leases.push((self.id, lease));
+        }
+    }
+}
+
+impl<T: Send + 'static> Heirs for Holding<T> {
+    fn news(&mut self) -> News {
+        let queue = &self.stay.queue;
+        let anybody_waits = queue.waiting.load(SeqCst) > 0;
+        let stays = lock(&queue.state).turns.given_up(anybody_waits, Instant::now());
+        if stays { News::PassedOn } else { News::Free }
+    }
+
+    fn freed(&mut self) {
+        lock(&self.stay.queue.state)
+            .leases
+            .retain(|(id, _)| *id != self.id);
+        if self.stay.queue.waiting.load(SeqCst) > 0 {
+            self.stay.queue.freed.notify_one();
+        }
+    }
+
+    fn told(&mut self, node: usize, listeners: u32) {
+        let mut state = lock(&self.stay.queue.state);
+        let hears = |announcements: &Arc<Announcements>| announcements.hearing().of(node);
+        let own = u32::from(state.announcements.as_ref().is_some_and(hears));
+        self.others = self.others.max(listeners.saturating_sub(own));
+        state.turns.told(self.others);
+    }
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -145,7 +324,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_to_come_is_the_first_in_front_and_leavers_are_skipped() {
-        let queues = Queues::<u32>::default();
+        let queues = Queues::<u32>::new(&Handle::current());
         let key: Arc<str> = "job".into();
         let mut first = queues.enter(&key);
         assert!(is_in_front(&mut first).await);
@@ -174,7 +353,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn queues_are_independent_and_end_with_their_last_place() {
-        let queues = Queues::<u32>::default();
+        let queues = Queues::<u32>::new(&Handle::current());
         let mut places: Vec<_> = ["a", "b"].map(|key| queues.enter(&key.into())).into();
         for place in &mut places {
             assert!(is_in_front(place).await);
@@ -191,23 +370,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn news_reach_who_is_in_front_even_if_they_come_first() {
-        let queues = Queues::<u32>::default();
-        queues.freed("job");
-        let place = queues.enter(&"job".into());
+        let queues = Queues::<u32>::new(&Handle::current());
+        let key: Arc<str> = "job".into();
+        let (mut early, mut late) = (queues.got(&key).0, queues.got(&key).0);
+        early.freed();
+        let place = queues.enter(&key);
         timeout(MOMENT, place.freed())
             .await
             .expect_err("nobody was waiting");
-        queues.freed("job");
+        late.freed();
         timeout(MOMENT, place.freed()).await.unwrap();
         timeout(MOMENT, place.freed()).await.expect_err("heard once");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_one_was_told_the_others_know() {
-        let queues = Queues::<u32>::default();
+        let queues = Queues::<u32>::new(&Handle::current());
         let (first, second) = (queues.enter(&"job".into()), queues.enter(&"job".into()));
         assert_eq!(second.told(), None);
-        first.tell(7);
+        first.tell(Some(7));
         drop(first);
         assert_eq!(second.told(), Some(7));
     }

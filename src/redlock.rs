@@ -5,20 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use crate::acquire::{Acquire, Told};
 use crate::builder::RedlockBuilder;
-use crate::claim::Claim;
-use crate::error::{AcquireError, ConnectError, RunError, Votes};
-use crate::hold::Hold;
+use crate::error::{AcquireError, ConnectError, RunError};
 use crate::janitor::Janitor;
 use crate::lease::{Lease, LeaseHandle};
 use crate::node::{Fault, NodeState};
-use crate::options::{self, LockOptions, Terms, Wait};
-use crate::protocol::quorum::Verdict;
+use crate::options::{self, LockOptions, Wait};
 use crate::queue::Queues;
 use crate::round::{Home, Nodes};
-use crate::timer::sleep_until;
 use crate::wait::Waiting;
 
 /// A set of independent Redis or Valkey masters on which locks are held.
@@ -75,6 +70,7 @@ impl Redlock {
 
     pub(crate) fn from_parts(nodes: Nodes, prefix: String, defaults: LockOptions, home: Home) -> Redlock {
         home.runtime.spawn(home.clock.look_out());
+        let queues = Queues::new(&home.runtime);
         let janitor = Janitor::new(&nodes, home);
         let shut_down = AtomicBool::new(false);
         Redlock {
@@ -84,7 +80,7 @@ impl Redlock {
                 defaults,
                 janitor,
                 shut_down,
-                queues: Queues::default(),
+                queues,
             }),
         }
     }
@@ -221,54 +217,19 @@ impl LockRequest {
         let inner = &self.redlock.inner;
         let terms = self.options.terms()?;
         let key = options::key(&inner.prefix, &self.resource)?;
-        let mut waiting = Waiting::new(self.options.wait, self.options.backoff, terms.ttl);
-        let home = inner.janitor.home();
-        // W1: one of this process at a time. A single attempt does not wait, for its turn neither.
-        let mut place = (self.options.wait != Wait::Try).then(|| inner.queues.enter(&key));
-        if let Some(place) = &mut place {
-            let in_front = place.reach_the_front(waiting.end(), &home.runtime).await;
-            if let Some(told) = place.told() {
-                // Whoever was in front made the last attempt for all whose time is up.
-                if !in_front || waiting.is_over() {
-                    return Err(told.defeat.into_error(self.resource.clone(), &waiting));
-                }
-                waiting.learn(told.out_of_reach_since);
-            }
-        }
-        loop {
-            let defeat = {
-                // Seen by a shutdown that begins from here on, or sees it.
-                let _under_way = inner.janitor.under_way();
-                if inner.shut_down.load(Ordering::SeqCst) {
-                    return Err(AcquireError::ShutDown);
-                }
-                match self.attempt(&key, terms).await {
-                    // Shut down meanwhile: nobody would wait for the end of this one.
-                    Ok(_) if inner.shut_down.load(Ordering::SeqCst) => return Err(AcquireError::ShutDown),
-                    Ok(lease) => return Ok(lease),
-                    Err(defeat) => defeat,
-                }
-            };
-            let quorum = !matches!(&defeat, Defeat::NoQuorum(votes) if votes.out_of_reach());
-            match waiting.next_attempt(quorum, fastrand::u32(..)) {
-                None => return Err(defeat.into_error(self.resource.clone(), &waiting)),
-                Some(moment) => {
-                    let again = sleep_until(&home.runtime, moment);
-                    let Some(place) = &place else {
-                        again.await;
-                        continue;
-                    };
-                    place.tell(Told {
-                        defeat,
-                        out_of_reach_since: waiting.out_of_reach_since(),
-                    });
-                    tokio::select! {
-                        biased;
-                        () = place.freed() => {}
-                        () = again => {}
-                    }
-                }
-            }
+        let acquire = Acquire {
+            nodes: &inner.nodes,
+            janitor: &inner.janitor,
+            shut_down: &inner.shut_down,
+            resource: &self.resource,
+            key: &key,
+            terms,
+            waiting: Waiting::new(self.options.wait, self.options.backoff, terms.ttl),
+        };
+        match self.options.wait {
+            // A single attempt does not wait, for its turn neither.
+            Wait::Try => acquire.once(&inner.queues).await,
+            Wait::Within(_) | Wait::Forever => acquire.queued(&inner.queues).await,
         }
     }
 
@@ -322,101 +283,5 @@ impl LockRequest {
         let released = lease.release().await;
         tracing::debug!(%released, "scoped run over");
         outcome
-    }
-
-    /// One attempt, and a second one where only nodes' clocks stood in the way: what they did before the first is known now.
-    async fn attempt(&self, key: &Arc<str>, terms: Terms) -> Result<Lease, Defeat> {
-        match self.attempt_once(key, terms).await {
-            Err(Defeat::ClocksMoved(_)) => self.attempt_once(key, terms).await,
-            outcome => outcome,
-        }
-    }
-
-    /// One attempt (A1-A6).
-    async fn attempt_once(&self, key: &Arc<str>, terms: Terms) -> Result<Lease, Defeat> {
-        let inner = &self.redlock.inner;
-        let mut claim = Claim::acquire(&inner.nodes, &inner.janitor, key.clone(), &terms);
-        let round = claim.attempt();
-        let verdict = round.verdict().await;
-        // A lost claim is dropped on return, and so cleaned up (A6).
-        if verdict != Verdict::Won {
-            // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
-            round.settle(|tally| tally.responsive().is_some()).await;
-            return Err(match round.tally().responsive() {
-                Some(true) => Defeat::Held(round.votes()),
-                Some(false) | None => Defeat::NoQuorum(round.votes()),
-            });
-        }
-        let t0 = round.t0;
-        let (token, votes) = match terms.fencing {
-            true => claim.certify(&terms).await,
-            false => (None, round.votes()),
-        };
-        // A5: checked when everything that had to be awaited has been.
-        let clock = &inner.janitor.home().clock;
-        if clock.now() >= t0 + terms.believable {
-            return Err(Defeat::TooLate(votes));
-        }
-        if terms.fencing && token.is_none() {
-            return Err(match votes.responsive() {
-                true => Defeat::Held(votes),
-                false => Defeat::NoQuorum(votes),
-            });
-        }
-        // Where nodes' clocks were put forward meanwhile, it may be later than that for them.
-        let expiries = claim.expiries(&votes, &terms);
-        let kept = expiries.quorum_until(|node| inner.nodes[node].clock_advanced());
-        if clock.now() >= t0 + kept {
-            // Ahead of the next attempt in every lane, or that would run into it.
-            let _ = claim.release().await;
-            return Err(Defeat::ClocksMoved(votes));
-        }
-        let (queues, freed) = (inner.queues.clone(), key.clone());
-        claim.won(Box::new(move || queues.freed(&freed)));
-        let hold = Hold::new(self.resource.clone(), terms, votes, token, expiries, claim);
-        Ok(Lease::start(hold))
-    }
-}
-
-/// What whoever is in front of a queue was told last.
-#[derive(Clone)]
-struct Told {
-    defeat: Defeat,
-    out_of_reach_since: Option<Instant>,
-}
-
-/// How an attempt was lost.
-#[derive(Clone)]
-enum Defeat {
-    Held(Votes),
-    NoQuorum(Votes),
-    TooLate(Votes),
-    /// The same, by the clocks of the nodes, which were put forward meanwhile or since they were last heard of.
-    ClocksMoved(Votes),
-}
-
-impl Defeat {
-    fn into_error(self, resource: Arc<str>, waiting: &Waiting) -> AcquireError {
-        let (attempts, waited) = (waiting.attempts(), waiting.waited());
-        match self {
-            Defeat::Held(votes) => AcquireError::Held {
-                resource,
-                attempts,
-                waited,
-                votes,
-            },
-            Defeat::NoQuorum(votes) => AcquireError::NoQuorum {
-                resource,
-                attempts,
-                waited,
-                votes,
-            },
-            Defeat::TooLate(votes) | Defeat::ClocksMoved(votes) => AcquireError::TooLate {
-                resource,
-                attempts,
-                waited,
-                votes,
-            },
-        }
     }
 }

@@ -116,6 +116,23 @@ impl Round {
         }
     }
 
+    /// Sends those who hold something else the same once more, within the time that is left. Their earlier answers are void.
+    pub(crate) fn ask_again(&mut self, request: &Request) {
+        let left = (self.started + self.budget).saturating_duration_since(Instant::now());
+        let is_held = |answer: &Option<Answer>| matches!(answer, Some(Ok(Reply::Held { .. })));
+        let mut tally = Tally::new(self.nodes.len());
+        for number in 0..self.nodes.len() {
+            if is_held(&self.answers[number]) {
+                self.answers[number] = None;
+                let call = self.ask(number, request.clone(), left);
+                self.outstanding.push(call);
+            } else if let Some(answer) = &self.answers[number] {
+                tally.record(vote(answer));
+            }
+        }
+        self.tally = tally;
+    }
+
     /// Sends something to one of the nodes. Its answer is the caller's; it is no part of this round.
     pub(crate) fn ask(&self, number: usize, request: Request, budget: Duration) -> Outstanding {
         ask(&self.nodes, number, request, budget, &self.home)
@@ -255,7 +272,7 @@ fn fitting(reply: Reply, action: Action) -> Answer {
             reply => matches!(reply, Reply::Missing | Reply::Foreign),
         },
         Action::Extend { .. } => matches!(reply, Reply::Extended | Reply::Missing | Reply::Foreign),
-        Action::Release { .. } => matches!(reply, Reply::Released | Reply::Missing | Reply::Foreign),
+        Action::Release { .. } => matches!(reply, Reply::Released { .. } | Reply::Missing | Reply::Foreign),
     };
     if fits { Ok(reply) } else { Err(unfitting(reply)) }
 }

@@ -10,12 +10,17 @@ use crate::protocol::backoff::Backoff;
 /// Shortest outage that [`Wait::Forever`] sits out.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(10);
 
+/// W2: so many times longer than the longest delay do those wait who are told of releases: in case that they are not.
+const TOLD: u32 = 16;
+
 /// The attempts of one acquire.
 pub(crate) struct Waiting {
     wait: Wait,
     backoff: Backoff,
     started: Instant,
     attempts: u32,
+    /// Attempts in vain since there was last a reason for one.
+    fruitless: u32,
     /// How long nodes may be out of reach before waiting for ever ends.
     patience: Duration,
     out_of_reach_since: Option<Instant>,
@@ -28,9 +33,14 @@ impl Waiting {
             backoff,
             started: Instant::now(),
             attempts: 0,
+            fruitless: 0,
             patience: ttl.max(SHORTEST_PATIENCE),
             out_of_reach_since: None,
         }
+    }
+
+    pub(crate) fn started(&self) -> Instant {
+        self.started
     }
 
     /// When waiting ends, if that is settled.
@@ -57,19 +67,32 @@ impl Waiting {
         self.out_of_reach_since = out_of_reach_since;
     }
 
+    /// Something has happened that is a reason to ask: if it was in vain, delays are short again.
+    pub(crate) fn has_reason(&mut self) {
+        self.fruitless = 0;
+    }
+
+    /// The delay until the next attempt without a reason; a much longer one for those who would be told of one.
+    pub(crate) fn delays(&self, random: u32) -> (Duration, Duration) {
+        let delay = self.backoff.delay(self.fruitless, random);
+        let longest = self.backoff.delay(u32::MAX, u32::MAX);
+        (delay, longest.saturating_mul(TOLD) + delay.saturating_mul(TOLD))
+    }
+
     /// An attempt has failed; `quorum` tells whether a quorum of nodes answered it.
     ///
     /// The moment of the next attempt, or `None` if there is to be none. Nothing sleeps without trying afterwards: what
     /// is left of the time is slept and then used for a last attempt.
     pub(crate) fn next_attempt(&mut self, quorum: bool, random: u32) -> Option<Instant> {
         self.attempts = self.attempts.saturating_add(1);
+        self.fruitless = self.fruitless.saturating_add(1);
         let now = Instant::now();
         self.out_of_reach_since = if quorum {
             None
         } else {
             self.out_of_reach_since.or(Some(now))
         };
-        let next = now + self.backoff.delay(self.attempts, random);
+        let next = now + self.delays(random).0;
         match self.wait {
             Wait::Try => None,
             Wait::Within(limit) => match self.started.checked_add(limit) {

@@ -23,25 +23,29 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 20] = [
+const LAYERS: [&[&str]; 24] = [
     &["builder", "redlock"],
+    &["acquire"],
     &["lease"],
     &["watchdog"],
     &["renewal"],
     &["hold"],
+    &["head"],
+    &["queue"],
     &["claim"],
     &["stragglers"],
     &["certify"],
     &["janitor"],
+    &["ear"],
     &["wait"],
-    &["queue"],
+    &["turns"],
     &["round"],
     &["timer"],
     &["error"],
     &["redis"],
     &["clock"],
     &["options"],
-    &["node"],
+    &["node", "news"],
     &["fence_gate"],
     &["protocol"],
 ];

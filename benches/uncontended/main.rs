@@ -4,12 +4,14 @@
 //!
 //! What is measured and how is said in `docs/benchmarks.md`.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod contender;
 mod floor;
 mod measure;
 mod mux;
-mod report;
 mod server;
+mod tables;
 mod wire;
 
 use std::error::Error;
@@ -20,12 +22,13 @@ use std::{env, fs, thread};
 use quorlock::testbed::{TestNode, Testbed};
 use tokio::time::sleep;
 
+use common::report::Report;
 use contender::{Names, Quorlock, Rslock};
 use floor::Floor;
 use measure::{one_by_one, side_by_side};
 use mux::Mux;
-use report::{Report, Series};
 use server::server_time;
+use tables::Series;
 
 const FLOOR: &str = "floor: blocking sockets";
 const MUX: &str = "mux: minimal multiplexer";
@@ -135,7 +138,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     // The path from the client to the servers' memory: nothing on disk.
     let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
     describe(&mut report, arguments, &plan, &testbed).await?;
-    note_load(&mut report, "load at the start");
+    report.note_load("load at the start");
     let everybody = Everybody::connect(&testbed).await?;
     let latency = everybody.latency(plan.rounds, plan.pairs).await;
     report.latency("latency", &latency, FLOOR, RSLOCK);
@@ -176,7 +179,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     over_a_network(&plan, &mut report).await?;
 
     println!();
-    note_load(&mut report, "load at the end");
+    report.note_load("load at the end");
     report.note("took", &format!("{:.0} s", started.elapsed().as_secs_f64()));
     let json = report.finish();
     if let Some(file) = &arguments.json {
@@ -248,13 +251,6 @@ async fn describe(report: &mut Report, arguments: &Arguments, plan: &Plan, testb
         ),
     );
     Ok(())
-}
-
-/// What else the machine was doing tells how far the numbers can be believed.
-fn note_load(report: &mut Report, when: &str) {
-    if let Ok(load) = fs::read_to_string("/proc/loadavg") {
-        report.note(when, load.trim_end());
-    }
 }
 
 /// As locked in `Cargo.lock`.

@@ -1,4 +1,4 @@
-//! Clocks and percentiles.
+//! Runs contenders, and keeps what was seen.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+use crate::common::stats::percentile_us;
 use crate::contender::{Contender, Failure, fresh_name};
 
 /// Before a throughput is counted.
@@ -158,24 +159,6 @@ pub(crate) async fn side_by_side<C: Contender>(contender: &C, tasks: usize, wind
     // Counted by the tasks, within the window.
     all.elapsed = window;
     all.finish()
-}
-
-pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-    values.sort_unstable_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        odd if odd % 2 == 1 => values[odd / 2],
-        even => (values[even / 2 - 1] + values[even / 2]) / 2.0,
-    }
-}
-
-fn percentile_us(sorted: &[Duration], percentile: f64) -> f64 {
-    if sorted.is_empty() {
-        return f64::NAN;
-    }
-    let rank = (percentile / 100.0 * sorted.len() as f64).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1].as_secs_f64() * 1e6
 }
 
 fn cpu_time() -> Duration {

@@ -4,6 +4,7 @@
 //! drawing random numbers happen further up; `tests/purity.rs` keeps it that way.
 
 pub(crate) mod backoff;
+pub(crate) mod election;
 pub(crate) mod expiry;
 pub(crate) mod fencing;
 pub(crate) mod node_clock;

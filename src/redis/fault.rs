@@ -10,7 +10,7 @@ use crate::node::{Fault, Unfit};
 const LONGEST_MESSAGE: usize = 200;
 
 /// What a lock needs of a user with restricted rights.
-const NEEDS: &str = "+evalsha +eval +script|load +info +config|get +time +set +get +mget +del +incr +incrby +pexpire +pttl, and ~<prefix>* for keys";
+const NEEDS: &str = "+evalsha +eval +script|load +info +config|get +time +set +get +mget +del +incr +incrby +pexpire +pttl +publish +subscribe +unsubscribe +pubsub|numsub, and ~<prefix>* &<prefix>* for keys and channels";
 
 /// What the transport reports: error replies, and failures of its own.
 pub(super) fn from_error(error: &Error) -> Fault {

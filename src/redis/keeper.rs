@@ -19,7 +19,7 @@ const HUNG_FASTEST: Duration = Duration::from_millis(250);
 const HUNG_SLOWEST: Duration = Duration::from_secs(5);
 
 /// Runs until dropped.
-pub(super) async fn keep(endpoint: Endpoint, lane: Arc<Lane>) {
+pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>) {
     let mut breaker = Breaker::default();
     let mut before = Predecessor::default();
     loop {

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use super::link::Link;
 use super::script::Item;
 use super::time::ServerTime;
-use crate::node::{Action, Fault, NodeState, Reply, Request};
+use crate::node::{Action, Fault, News, NodeState, Reply, Request};
 
 /// Most requests in one script call: keeps a call well below a millisecond of the server's time.
 const LARGEST_BATCH: usize = 128;
@@ -61,6 +61,11 @@ impl Job {
     fn answer(self, reply: Result<Reply, Fault>) {
         // Whoever has given up does not want to know.
         let _ = self.reply.send(reply);
+    }
+
+    fn is_passing_on(&self) -> bool {
+        let news = Some(News::PassedOn);
+        matches!(self.request.action, Action::Release { news: told, .. } if told == news)
     }
 
     fn is_plain(&self) -> bool {
@@ -119,8 +124,9 @@ impl Lane {
             reply,
         };
 
-        if self.in_flight.load(Relaxed) == 0 && state.queue.is_empty() {
-            // T2: an idle lane sends at once, from here.
+        // T2: an idle lane sends at once, from here. But for a lock that is passed on, the next request is to come at once, and
+        // goes out together with it.
+        if self.in_flight.load(Relaxed) == 0 && state.queue.is_empty() && !job.is_passing_on() {
             let call = self.start(link, vec![job]);
             return Direct {
                 call,

@@ -159,6 +159,7 @@ impl Link {
         let memory = Memory::of(&client, &facts, &endpoint.prefix, node_time, now, before).await;
         let mut warnings = facts.warnings();
         warnings.extend(memory.shortcoming.clone());
+        warnings.extend(speechless(&client, &endpoint.prefix).await);
         let youth = memory.youth(now);
 
         // Refused where the user may not: then the text is sent with each call.
@@ -356,7 +357,7 @@ impl Link {
 }
 
 /// Not the library's `init`: that leaves its task running when its future is dropped.
-async fn start(client: &Client) -> Result<Task, Fault> {
+pub(super) async fn start(client: &Client) -> Result<Task, Fault> {
     let mut connected = pin!(client.wait_for_connect());
     // The first poll subscribes, before the task can report.
     let _ = futures_util::poll!(connected.as_mut());
@@ -369,7 +370,7 @@ pub(super) fn command(name: &'static str) -> CustomCommand {
     CustomCommand::new_static(name, None::<u16>, false)
 }
 
-fn connection_config(timeout: Duration) -> ConnectionConfig {
+pub(super) fn connection_config(timeout: Duration) -> ConnectionConfig {
     ConnectionConfig {
         connection_timeout: timeout,
         internal_command_timeout: timeout,
@@ -391,18 +392,30 @@ fn connection_config(timeout: Duration) -> ConnectionConfig {
     }
 }
 
+/// W2: what it is called if the user may not announce releases.
+async fn speechless(client: &Client, prefix: &str) -> Option<String> {
+    let nobody = vec![Value::from(script::channel(prefix)), Value::from_static_str("")];
+    let said: Result<Value, Error> = client.custom(command("PUBLISH"), nobody).await;
+    said.is_err().then(|| {
+        format!(
+            "releases cannot be announced, so those who wait elsewhere find out late \
+             (the user needs +publish and &{prefix}*)"
+        )
+    })
+}
+
 /// SHA-1 in hexadecimal.
 fn is_digest(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn refusal(error: &Error) -> Fault {
+pub(super) fn refusal(error: &Error) -> Fault {
     match fault::from_error(error) {
         Fault::ConnectionLost { reason } => Fault::Disconnected { reason },
         named => named,
     }
 }
 
-fn disconnected(reason: Arc<str>) -> Fault {
+pub(super) fn disconnected(reason: Arc<str>) -> Fault {
     Fault::Disconnected { reason }
 }

@@ -9,26 +9,41 @@
 --   h  held      only ask who holds it
 --   f  fence     raise the counter, if the key is ours      the token
 --   e  extend    let it live for the TTL from now           TTL
---   r  release   delete the key if it is ours; raise the counter, where one is given, whoever holds it
+--   r  release   delete the key if it is ours, and announce it; raise the counter, where one is given, whoever holds it
+--                                                           one character: what to announce, or - for nothing;
 --                                                           the counter, or nothing
+--
+-- Announcements are published in the channel that has the lock's name with CHANNEL behind it: that character, and the owner
+-- token that was released.
 --
 -- The counter of a lock has the lock's name with COUNTER behind it. It is not among the keys, as it would have to be in a
 -- cluster: a node is never a member of one, and every argument takes the client time.
 --
--- The answer has an entry a request: the counter where one is counted or raised, otherwise a number of those below, {remaining ms}
--- where another token is there, or an error's text. Behind them, where it was looked at, the node's time: seconds and
+-- The answer has an entry a request: the counter where one is counted or raised; how many were told of a release; otherwise a
+-- number of those below; {remaining ms, that token, how many listen} where another token is there; or an error's text. Behind them, where it was looked at, the node's time: seconds and
 -- microseconds. Errors are caught one by one, so that no request spoils the others.
 --
 -- Counters stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself.
 
 local DONE, TOO_LATE, MISSING, FOREIGN = 0, -1, -2, -3
-local COUNTER = '#fence'
+local COUNTER, CHANNEL = '#fence', '#free'
 local ONE_SECOND = 1000000
 -- Where the TTL stands in requests that have one: those for which the time is looked at.
 local TTL = { a = 102, s = 54, m = 118, e = 38 }
 
 local time, now
 local answer = {}
+
+-- W2: deletes the key, and tells those who wait elsewhere.
+local function release(key, item)
+  local deleted = redis.pcall('DEL', key)
+  if type(deleted) == 'table' then return deleted end
+  local news = item:sub(38, 38)
+  if news == '-' then return DONE end
+  local told = redis.pcall('PUBLISH', key .. CHANNEL, news .. item:sub(2, 37))
+  -- Deleted it is, whether or not the user may say so.
+  return type(told) == 'number' and told or DONE
+end
 
 -- F5: whether it was missing, or is from before the node's last start and may have lost its latest part.
 local function is_outdated(f, item)
@@ -108,13 +123,13 @@ for i = 1, #KEYS do
       end
     end
     if not reply then operation = 'h' end
-  elseif #item > 37 and (operation == 'f' or operation == 'r') then
+  elseif operation == 'f' or #item > 38 and operation == 'r' then
     local counter = key .. COUNTER
     local both = redis.pcall('MGET', key, counter)
     if both.err then
       reply = both.err
     else
-      local from, to = tonumber(both[2]), tonumber(item:sub(38, 53))
+      local from, to = tonumber(both[2]), tonumber(item:sub(operation == 'f' and 38 or 39))
       if not both[1] then
         -- R5: MGET has other data than a string as nothing.
         local there = redis.pcall('GET', key)
@@ -125,8 +140,7 @@ for i = 1, #KEYS do
         -- F3. Without its counter, a node certifies nothing.
         reply = from and raise(counter, from, to) or MISSING
       else
-        reply = redis.pcall('DEL', key)
-        if type(reply) == 'number' then reply = DONE end
+        reply = release(key, item)
       end
       if type(reply) == 'table' then reply = reply.err end
       -- F4: for the next one only, so that it may as well fail.
@@ -143,13 +157,16 @@ for i = 1, #KEYS do
       reply = FOREIGN
       if operation == 'h' then
         local left = redis.pcall('PTTL', key)
-        reply = type(left) == 'table' and left.err or { left }
+        -- W3. Whoever may not be told how many listen has to do without.
+        local listeners = redis.pcall('PUBSUB', 'NUMSUB', key .. CHANNEL)
+        reply = type(left) == 'table' and left.err or { left, #holder == 36 and holder or '', listeners[2] or 0 }
       end
     else
       reply = DONE
       local result
       if operation == 'r' then
-        result = redis.pcall('DEL', key)
+        result = release(key, item)
+        if type(result) == 'number' then reply = result end
       elseif operation == 'e' then
         -- E1: never shortens. Written even where nothing changes, as above.
         local left = redis.pcall('PTTL', key)

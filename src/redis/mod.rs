@@ -8,11 +8,13 @@
 //! | `probe.rs` | what a server must be before it may vote |
 //! | `memory.rs` | what it may have forgotten |
 //! | `lane.rs` | the queue in front of the connection |
+//! | `announcements.rs` | what the server tells of its own accord |
 //! | `script.rs`, `lock.lua` | what is sent, and what comes back |
 //! | `time.rs` | its clock, seen from here |
 //! | `fault.rs` | errors by their right names |
 //! | `tls.rs` | certificates (feature `tls`) |
 
+mod announcements;
 mod endpoint;
 mod fault;
 mod keeper;
@@ -39,7 +41,8 @@ pub use endpoint::NodeConfig;
 pub use tls::{TlsError, TlsOptions};
 
 use crate::clock::Clock;
-use crate::node::{Fault, Node, NodeState, Reply, Request};
+use crate::node::{Fault, Listener, Listening, Node, NodeState, Reply, Request};
+use announcements::Announcements;
 use lane::Lane;
 use link::Endpoint;
 use probe::Roll;
@@ -49,6 +52,7 @@ use time::ServerTime;
 pub(crate) struct RedisNode {
     name: Arc<str>,
     lane: Arc<Lane>,
+    announcements: Announcements,
     _stop: DropGuard,
 }
 
@@ -68,7 +72,7 @@ impl RedisNode {
             let time = Arc::new(ServerTime::new(name.clone(), clock.clone()));
             let lane = Arc::new(Lane::new(runtime.clone(), time.clone()));
             let stop = CancellationToken::new();
-            let endpoint = Endpoint {
+            let endpoint = Arc::new(Endpoint {
                 number,
                 name: name.clone(),
                 config: config.into_fred(),
@@ -76,17 +80,19 @@ impl RedisNode {
                 prefix: prefix.clone(),
                 time,
                 timeout,
-            };
-            let kept = keeper::keep(endpoint, lane.clone());
+            });
+            let kept = keeper::keep(endpoint.clone(), lane.clone());
+            let (announcements, heard) = Announcements::new(endpoint);
             let driven = lane.clone().drive();
             let ended = Ended(lane.clone());
             runtime.spawn(stop.clone().run_until_cancelled_owned(async move {
                 let _ended = ended;
-                tokio::join!(kept, driven);
+                tokio::join!(kept, driven, heard);
             }));
             Arc::new(RedisNode {
                 name,
                 lane,
+                announcements,
                 _stop: stop.drop_guard(),
             })
         };
@@ -117,6 +123,10 @@ impl Node for RedisNode {
 
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>> {
         self.lane.call(request, budget)
+    }
+
+    fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
+        Some(self.announcements.listen(key, listener))
     }
 
     fn clock(&self) -> Option<u64> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fred::types::Value;
 
 use super::fault;
-use crate::node::{Action, Fault, Fencing, Reply, Request};
+use crate::node::{Action, Fault, Fencing, News, OwnerToken, Reply, Request};
 use crate::protocol::token::FencingToken;
 
 pub(super) const LOCK: &str = include_str!("lock.lua");
@@ -71,11 +71,36 @@ fn packed(item: &Item<'_>) -> String {
         ),
         Action::Raise { token } => format!("f{owner}{:016}", token.get()),
         Action::Extend { ttl } => format!("e{owner}{}", millis(ttl)),
-        Action::Release {
-            counter: Some(counter),
-        } => format!("r{owner}{:016}", counter.get()),
-        Action::Release { counter: None } => format!("r{owner}"),
+        Action::Release { counter, news } => {
+            let news = news.map_or('-', announcement);
+            match counter {
+                Some(counter) => format!("r{owner}{news}{:016}", counter.get()),
+                None => format!("r{owner}{news}"),
+            }
+        }
     }
+}
+
+fn announcement(news: News) -> char {
+    match news {
+        News::Free => 'f',
+        News::PassedOn => 'p',
+    }
+}
+
+/// Where the releases of a lock are announced.
+pub(super) fn channel(key: &str) -> String {
+    format!("{key}#free")
+}
+
+/// What was published there, if it is an announcement.
+pub(super) fn announced(message: &str) -> Option<(OwnerToken, News)> {
+    let known = [News::Free, News::PassedOn];
+    let (news, owner) = message.split_at_checked(1)?;
+    let news = known
+        .into_iter()
+        .find(|known| news.starts_with(announcement(*known)))?;
+    Some((OwnerToken::from_value(owner)?, news))
 }
 
 /// How a counter is started: seed, oldest counter, retention.
@@ -150,20 +175,28 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
         // It was held when the plain SET came, and no longer is.
         (Value::Integer(MISSING), _) if sets => Ok(Reply::Held {
             remaining: Some(Duration::ZERO),
+            holder: None,
+            listeners: 0,
         }),
         (Value::Array(held), _) if sets => match held.as_slice() {
-            [Value::Integer(-1)] => Ok(Reply::Held { remaining: None }),
-            // -2: gone since it was found held. It was held.
-            [Value::Integer(left)] => Ok(Reply::Held {
-                remaining: Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))),
+            [Value::Integer(left), holder, Value::Integer(listeners)] => Ok(Reply::Held {
+                remaining: match left {
+                    -1 => None,
+                    // -2: gone since it was found held. It was held.
+                    left => Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))),
+                },
+                holder: holder.as_str().and_then(|value| OwnerToken::from_value(&value)),
+                listeners: u32::try_from(*listeners).unwrap_or(0),
             }),
-            _ => Err(nonsense("held, but not for how long".into())),
+            _ => Err(nonsense("held, but not for how long, and by whom".into())),
         },
         (Value::Integer(number), _) if counts => counter_of(number).map(|counter| Reply::Granted {
             counter: Some(counter),
         }),
         (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
-        (Value::Integer(DONE), Action::Release { .. }) => Ok(Reply::Released),
+        (Value::Integer(told @ 0..), Action::Release { .. }) => Ok(Reply::Released {
+            listeners: u32::try_from(told).unwrap_or(u32::MAX),
+        }),
         (Value::Integer(MISSING), _) => Ok(Reply::Missing),
         (Value::Integer(FOREIGN), _) => Ok(Reply::Foreign),
         (Value::Integer(number), Action::Raise { .. }) => {

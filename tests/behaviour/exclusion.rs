@@ -68,11 +68,13 @@ async fn the_second_client_is_refused_with_what_every_node_said(world: &World) {
     assert_eq!((votes.iter().count(), votes.yes()), (world.nodes(), 0));
     assert_eq!(votes.quorum(), world.quorum());
     assert!(votes.no() >= 1);
-    assert!(
-        votes
-            .iter()
-            .any(|vote| matches!(vote.answer, Some(Ok(Reply::Held { remaining: Some(_) }))))
-    );
+    assert!(votes.iter().any(|vote| matches!(
+        vote.answer,
+        Some(Ok(Reply::Held {
+            remaining: Some(_),
+            ..
+        }))
+    )));
     assert!(votes.longest_remaining().unwrap() <= lease.ttl());
     let text = error.to_string();
     assert!(

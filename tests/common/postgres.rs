@@ -135,6 +135,11 @@ fn start() -> Server {
     }
 }
 
+/// Whether there can be one.
+pub(crate) fn is_installed() -> bool {
+    binaries().is_some()
+}
+
 /// The folder with `pg_ctl` and `initdb`: on the PATH, else Debian's with the highest version.
 fn binaries() -> Option<PathBuf> {
     let complete = |folder: &PathBuf| folder.join("pg_ctl").is_file() && folder.join("initdb").is_file();

@@ -15,6 +15,8 @@ const BUDGET: Duration = ms(1_000);
 fn held() -> Answer {
     Ok(Reply::Held {
         remaining: Some(ms(500)),
+        holder: None,
+        listeners: 0,
     })
 }
 
@@ -138,7 +140,7 @@ fn world_of(world: &[Does], order: &[usize]) -> Vec<Arc<Puppet>> {
                     match releases {
                         1 => Plan::Never,
                         2 => at_once(lost()),
-                        _ => at_once(Ok(Reply::Released)),
+                        _ => at_once(Ok(Reply::Released { listeners: 0 })),
                     }
                 }
             })

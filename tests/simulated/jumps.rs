@@ -222,12 +222,14 @@ fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
                         this.put_forward(std::mem::take(&mut by));
                     }
                     at_once(Ok(match action {
-                        Action::Acquire { .. } if std::mem::replace(&mut held, true) => {
-                            Reply::Held { remaining: None }
-                        }
+                        Action::Acquire { .. } if std::mem::replace(&mut held, true) => Reply::Held {
+                            remaining: None,
+                            holder: None,
+                            listeners: 0,
+                        },
                         Action::Release { .. } => {
                             held = false;
-                            Reply::Released
+                            Reply::Released { listeners: 0 }
                         }
                         action => yes(action),
                     }))

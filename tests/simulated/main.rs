@@ -2,6 +2,7 @@
 //! moment can be compared exactly.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod announcing;
 mod attempts;
 mod cancelling;
 mod certifying;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use quorlock::node::{Action, Fault, Fencing, Node, OwnerToken, Reply, Request};
+use quorlock::node::{Action, Fault, Fencing, Listener, Listening, News, Node, OwnerToken, Reply, Request};
 use quorlock::{FencingToken, Redlock, RedlockBuilder};
 use tokio::time::{Instant, sleep};
 
@@ -39,7 +39,7 @@ pub(crate) fn yes(action: Action) -> Reply {
         },
         Action::Raise { token } => Reply::Raised { counter: token },
         Action::Extend { .. } => Reply::Extended,
-        Action::Release { .. } => Reply::Released,
+        Action::Release { .. } => Reply::Released { listeners: 0 },
     }
 }
 
@@ -182,6 +182,12 @@ struct State {
     expired: usize,
     raised: usize,
     healed: usize,
+    acquires: usize,
+    /// W2: who listens, by number.
+    listeners: Vec<(u64, Arc<str>, Listener)>,
+    next_listener: u64,
+    /// Announces nothing.
+    mute: bool,
 }
 
 impl Server {
@@ -217,6 +223,24 @@ impl Server {
         self.state().counters.insert(key.into(), counter);
     }
 
+    /// How many acquires were executed.
+    pub(crate) fn acquires(&self) -> usize {
+        self.state().acquires
+    }
+
+    /// Whether its connections for announcements are cut.
+    pub(crate) fn mute(&self, mute: bool) {
+        let mut state = self.state();
+        state.mute = mute;
+        for (_, _, listener) in &state.listeners {
+            if mute {
+                listener.deaf()
+            } else {
+                listener.listening()
+            }
+        }
+    }
+
     /// How many keys were set again.
     pub(crate) fn healed(&self) -> usize {
         self.state().healed
@@ -250,6 +274,7 @@ impl State {
         let now = Instant::now();
         self.expire(now);
         let holder = self.keys.get(&request.key).copied();
+        self.acquires += usize::from(matches!(request.action, Action::Acquire { .. }));
         let mine = holder.is_some_and(|(owner, _)| owner == request.owner);
         match (request.action, holder) {
             (Action::Acquire { ttl, fencing, .. }, None) => {
@@ -263,8 +288,10 @@ impl State {
                 self.learn(request, fencing)
             }
             (Action::Heal { fencing, .. }, Some(_)) if mine => self.learn(request, fencing),
-            (Action::Acquire { .. } | Action::Heal { .. }, Some((_, until))) => Reply::Held {
+            (Action::Acquire { .. } | Action::Heal { .. }, Some((owner, until))) => Reply::Held {
                 remaining: Some(until - now),
+                holder: Some(owner),
+                listeners: self.listeners(&request.key).count() as u32,
             },
             (_, None) => {
                 self.converge(request);
@@ -287,17 +314,41 @@ impl State {
                     .insert(request.key.clone(), (owner, until.max(now + ttl)));
                 Reply::Extended
             }
-            (Action::Release { .. }, Some(_)) => {
+            (Action::Release { news, .. }, Some(_)) => {
                 self.converge(request);
                 self.keys.remove(&request.key);
                 self.deleted += 1;
-                Reply::Released
+                Reply::Released {
+                    listeners: if news.is_some() {
+                        self.listeners(&request.key).count() as u32
+                    } else {
+                        0
+                    },
+                }
             }
         }
     }
 }
 
 impl State {
+    fn listeners(&self, key: &Arc<str>) -> impl Iterator<Item = &Listener> {
+        self.listeners
+            .iter()
+            .filter(move |(_, of, _)| of == key && !self.mute)
+            .map(|(_, _, listener)| listener)
+    }
+
+    /// W2.
+    fn announced(&self, request: &Request, reply: Reply) -> Vec<(Listener, News)> {
+        match (request.action, reply) {
+            (Action::Release { news: Some(news), .. }, Reply::Released { .. }) => self
+                .listeners(&request.key)
+                .map(|listener| (listener.clone(), news))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// F1, F5.
     fn count(&mut self, request: &Request, fencing: Option<Fencing>) -> Reply {
         let counter = fencing.map(|fencing| match self.counters.get(&request.key) {
@@ -324,7 +375,9 @@ impl State {
 
     /// F4.
     fn converge(&mut self, request: &Request) {
-        if let Action::Release { counter: Some(to) } = request.action
+        if let Action::Release {
+            counter: Some(to), ..
+        } = request.action
             && let Some(counter) = self.counters.get_mut(&request.key)
         {
             *counter = to.max(*counter);
@@ -338,9 +391,55 @@ impl fmt::Debug for Server {
     }
 }
 
+/// Who no longer listens when this is dropped.
+struct Leave(u64, Arc<Mutex<State>>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.1
+            .lock()
+            .unwrap()
+            .listeners
+            .retain(|(number, _, _)| *number != self.0);
+    }
+}
+
 impl Node for Server {
     fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
+        let round_trip = {
+            let mut latency = self.latency.lock().unwrap();
+            latency() + latency()
+        };
+        let number = {
+            let mut state = self.state();
+            state.next_listener += 1;
+            state.next_listener
+        };
+        let (key, state) = (key.clone(), self.state.clone());
+        let leave = Leave(number, state.clone());
+        let gone = Arc::new(());
+        let there = Arc::downgrade(&gone);
+        tokio::spawn(async move {
+            sleep(round_trip / 2).await;
+            // It may have left already.
+            if there.upgrade().is_some() {
+                state
+                    .lock()
+                    .unwrap()
+                    .listeners
+                    .push((number, key, listener.clone()));
+            }
+            sleep(round_trip / 2).await;
+            let mute = state.lock().unwrap().mute;
+            if !mute && there.upgrade().is_some() {
+                listener.listening();
+            }
+        });
+        Some(Box::new((leave, gone)))
     }
 
     fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Answer> {
@@ -364,8 +463,15 @@ impl Node for Server {
         // It is executed whether or not anybody waits for the answer.
         let executed = tokio::spawn(async move {
             tokio::time::sleep_until(arrival).await;
-            let reply = state.lock().unwrap().execute(&request);
+            let (reply, told) = {
+                let mut state = state.lock().unwrap();
+                let reply = state.execute(&request);
+                (reply, state.announced(&request, reply))
+            };
             sleep(back).await;
+            for (listener, news) in told {
+                listener.released(request.owner, news);
+            }
             reply
         });
         Box::pin(async move {

@@ -19,7 +19,11 @@ fn servers() -> Vec<Arc<Server>> {
 
 fn held_by_another() -> Vec<Arc<Puppet>> {
     puppets(3, |_, action| match action {
-        Action::Acquire { .. } => at_once(Ok(Reply::Held { remaining: None })),
+        Action::Acquire { .. } => at_once(Ok(Reply::Held {
+            remaining: None,
+            holder: None,
+            listeners: 0,
+        })),
         action => at_once(Ok(yes(action))),
     })
 }

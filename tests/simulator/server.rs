@@ -261,7 +261,7 @@ impl State {
                     Ok(Reply::Extended)
                 }
             },
-            Action::Release { counter } => {
+            Action::Release { counter, .. } => {
                 if let (Some(to), Some(counter)) = (counter, self.counters.get_mut(key)) {
                     counter.value = counter.value.max(to.get());
                 }
@@ -271,7 +271,7 @@ impl State {
                     (Some(_), true) => {
                         let key = self.keys.remove(key);
                         happened.late_cleaned = key.is_some_and(|key| key.late);
-                        Ok(Reply::Released)
+                        Ok(Reply::Released { listeners: 0 })
                     }
                 }
             }
@@ -346,6 +346,8 @@ fn held(expires: i64, time: i64) -> Reply {
     let left = u64::try_from(expires - time / 1_000).unwrap_or(0);
     Reply::Held {
         remaining: Some(std::time::Duration::from_millis(left)),
+        holder: None,
+        listeners: 0,
     }
 }
 

@@ -3,6 +3,7 @@
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used)]
 
+mod announcing;
 #[path = "../common/mod.rs"]
 mod common;
 mod connections;

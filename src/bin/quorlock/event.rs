@@ -333,7 +333,7 @@ fn word(reply: Reply) -> &'static str {
         Reply::Raised { .. } => "raised",
         Reply::Held { .. } => "held",
         Reply::Extended => "extended",
-        Reply::Released => "released",
+        Reply::Released { .. } => "released",
         Reply::Missing => "missing",
         Reply::Foreign => "taken over",
     }

@@ -34,7 +34,11 @@ impl Node for Recorder {
 
     fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Result<Reply, Fault>> {
         let reply = match request.action {
-            Action::Acquire { .. } if self.held => Reply::Held { remaining: None },
+            Action::Acquire { .. } if self.held => Reply::Held {
+                remaining: None,
+                holder: None,
+                listeners: 0,
+            },
             Action::Acquire { fencing, .. } => Reply::Granted {
                 counter: fencing.map(|fencing| fencing.seed),
             },
@@ -43,7 +47,7 @@ impl Node for Recorder {
             },
             Action::Raise { token } => Reply::Raised { counter: token },
             Action::Extend { .. } => Reply::Extended,
-            Action::Release { .. } => Reply::Released,
+            Action::Release { .. } => Reply::Released { listeners: 0 },
         };
         self.asked.lock().unwrap().push(request);
         ready(Ok(reply)).boxed()

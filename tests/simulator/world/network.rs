@@ -76,7 +76,7 @@ impl World {
             match (&answer, call.request.action) {
                 (Err(Fault::TooLate), _) => book.tally.count("late SET refused"),
                 (Ok(Reply::Raised { .. }), _) => book.tally.count("second round: raised"),
-                (Ok(Reply::Released), _) => {
+                (Ok(Reply::Released { .. }), _) => {
                     let acquire = self.clients[client].desk.acquire_of(call.request.owner);
                     if acquire.is_some_and(|acquire| book.cancelled.contains(&(client, acquire))) {
                         book.tally.count("cancelled, and cleaned");
@@ -212,10 +212,10 @@ impl World {
 fn code(answer: &Answer) -> u64 {
     match answer {
         Ok(Reply::Granted { counter }) => counter.map_or(1, |counter| counter.get()),
-        Ok(Reply::Held { remaining }) => remaining.map_or(2, |left| left.as_millis() as u64 * 16 + 3),
+        Ok(Reply::Held { remaining, .. }) => remaining.map_or(2, |left| left.as_millis() as u64 * 16 + 3),
         Ok(Reply::Raised { counter }) => counter.get(),
         Ok(Reply::Extended) => 4,
-        Ok(Reply::Released) => 5,
+        Ok(Reply::Released { .. }) => 5,
         Ok(Reply::Missing) => 6,
         Ok(Reply::Foreign) => 7,
         Err(_) => 8,
@@ -231,7 +231,7 @@ fn brief(call: &Call) -> String {
         Action::Heal { ttl, .. } => format!("heal {ttl:?}"),
         Action::Raise { token } => format!("raise to {token}"),
         Action::Extend { ttl } => format!("extend {ttl:?}"),
-        Action::Release { counter } => format!("release {counter:?}"),
+        Action::Release { counter, .. } => format!("release {counter:?}"),
     };
     format!("{what} {}", call.request.key)
 }

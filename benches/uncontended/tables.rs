@@ -1,8 +1,10 @@
-//! Tables for people, and the same as JSON.
+//! The tables of this benchmark.
 
 use serde_json::{Map, Value, json};
 
-use crate::measure::{Failures, Sample, median};
+use crate::common::report::{Report, Table, times};
+use crate::common::stats::median;
+use crate::measure::{Failures, Sample};
 use crate::server::ServerTime;
 
 /// The rounds of each contender, in the same order.
@@ -42,13 +44,6 @@ impl Series {
     fn pairs(&self) -> usize {
         self.rounds.iter().map(Sample::pairs).sum()
     }
-}
-
-/// Collects everything that is to be shown.
-#[derive(Default)]
-pub(crate) struct Report {
-    json: Map<String, Value>,
-    failed: Vec<String>,
 }
 
 const P: [(&str, f64); 2] = [("p50", 50.0), ("p99", 99.0)];
@@ -225,24 +220,6 @@ impl Report {
         self.show(title, &table, json);
     }
 
-    pub(crate) fn note(&mut self, name: &str, text: &str) {
-        println!("{name}: {text}");
-        self.json.insert(name.into(), text.into());
-    }
-
-    /// What failed, and everything as JSON.
-    pub(crate) fn finish(mut self) -> Value {
-        println!();
-        if self.failed.is_empty() {
-            println!("No operation failed.");
-        } else {
-            println!("FAILED OPERATIONS:");
-            self.failed.iter().for_each(|line| println!("* {line}"));
-        }
-        self.json.insert("failed".into(), json!(self.failed));
-        Value::Object(self.json)
-    }
-
     fn end_of_row(
         &mut self,
         title: &str,
@@ -255,68 +232,10 @@ impl Report {
         entry.insert("pairs".into(), json!(series.pairs()));
         entry.insert("failed".into(), json!(failures.count));
         if let Some(first) = failures.first {
-            self.failed.push(format!(
+            self.failed(format!(
                 "{title}, {}: {} failed; the first: {first}",
                 series.name, failures.count
             ));
         }
-    }
-
-    fn show(&mut self, title: &str, table: &Table, json: Map<String, Value>) {
-        println!("\n### {title}\n\n{}", table.text());
-        self.json.insert(title.into(), json.into());
-    }
-}
-
-fn times(ratio: f64) -> String {
-    if ratio.is_finite() {
-        format!("{ratio:.2}")
-    } else {
-        "-".into()
-    }
-}
-
-struct Table {
-    head: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    fn new(head: &[&str]) -> Self {
-        Table {
-            head: head.iter().map(|&cell| cell.to_owned()).collect(),
-            rows: Vec::new(),
-        }
-    }
-
-    /// Markdown that can also be read as it is.
-    fn text(&self) -> String {
-        let width = |column: usize| {
-            let cells = self
-                .rows
-                .iter()
-                .chain([&self.head])
-                .filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-        };
-        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
-        let line = |row: &[String]| {
-            let cells = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| match column {
-                    0 => format!("{cell:<width$}"),
-                    _ => format!("{cell:>width$}"),
-                });
-            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
-        };
-        let rule = widths.iter().enumerate().map(|(column, &width)| match column {
-            0 => "-".repeat(width + 2),
-            _ => format!("{}:", "-".repeat(width + 1)),
-        });
-        let rule = format!("|{}|\n", rule.collect::<Vec<_>>().join("|"));
-        let rows: String = self.rows.iter().map(|row| line(row)).collect();
-        line(&self.head) + &rule + &rows
     }
 }

@@ -1,0 +1,82 @@
+//! The command line.
+
+use std::env;
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::contender::Who;
+use crate::plan::{PAUSE, World};
+
+#[derive(Default)]
+pub(crate) struct Arguments {
+    pub(crate) quick: bool,
+    pub(crate) multi_thread: bool,
+    pub(crate) json: Option<PathBuf>,
+    only: Vec<Who>,
+    processes: Vec<usize>,
+    waiters: Vec<usize>,
+}
+
+const KNOWN: &str = "known: --quick --multi-thread --json FILE --only NAME --processes N --waiters N";
+
+impl Arguments {
+    pub(crate) fn parse() -> Result<Arguments, Box<dyn Error>> {
+        let mut parsed = Arguments::default();
+        let mut benched = false;
+        let mut words = env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--bench" => benched = true,
+                "--quick" => parsed.quick = true,
+                "--multi-thread" => parsed.multi_thread = true,
+                "--json" => parsed.json = Some(value()?.into()),
+                "--only" => {
+                    let name = value()?;
+                    let who = Who::matching(&name);
+                    if who.is_empty() {
+                        let names = Who::ALL.map(Who::name).join("; ");
+                        return Err(format!("nobody is called {name:?}; there are: {names}").into());
+                    }
+                    parsed.only.extend(who);
+                }
+                "--processes" => parsed.processes.push(value()?.parse()?),
+                "--waiters" => parsed.waiters.push(value()?.parse()?),
+                _ => return Err(format!("unknown argument {word:?}; {KNOWN}").into()),
+            }
+        }
+        // `cargo test --all-targets` runs benchmarks too, only to see that they run.
+        parsed.quick |= !benched;
+        Ok(parsed)
+    }
+
+    pub(crate) fn contenders(&self) -> Vec<Who> {
+        let mut all = Who::ALL.to_vec();
+        all.retain(|who| self.only.is_empty() || self.only.contains(who));
+        all
+    }
+
+    /// Those that were asked for: all numbers of processes with all numbers of waiters, and both manners.
+    pub(crate) fn worlds(&self) -> Option<Vec<World>> {
+        let or = |given: &[usize], default| {
+            if given.is_empty() {
+                vec![default]
+            } else {
+                given.to_vec()
+            }
+        };
+        if self.processes.is_empty() && self.waiters.is_empty() {
+            return None;
+        }
+        let mut worlds = Vec::new();
+        for processes in or(&self.processes, 1) {
+            for &waiters in &or(&self.waiters, 4) {
+                for pause in [Duration::ZERO, PAUSE] {
+                    worlds.push(World::new(processes, waiters, pause));
+                }
+            }
+        }
+        Some(worlds)
+    }
+}

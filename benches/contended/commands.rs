@@ -1,0 +1,52 @@
+//! What the Redis servers had to do, by their own statistics.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use quorlock::testbed::Testbed;
+
+/// What scripts call, and clients do not: but for a plain `SET`, which some do.
+const IN_SCRIPTS: [&str; 10] = [
+    "del", "get", "incr", "incrby", "mget", "pexpire", "pttl", "publish", "set", "time",
+];
+/// What those ask who measure.
+const OURS: [&str; 5] = ["info", "ping", "hello", "client|kill", "client|id"];
+
+/// Calls of each command so far, of all servers together.
+pub(crate) struct Commands(BTreeMap<String, u64>);
+
+impl Commands {
+    pub(crate) async fn so_far(testbed: &Testbed) -> Result<Commands, Box<dyn Error>> {
+        let mut all = BTreeMap::new();
+        for node in testbed.nodes() {
+            let stats = node.command(&["INFO", "commandstats"]).await?;
+            let lines = stats.as_str().ok_or("no statistics")?.lines();
+            for (name, figures) in lines.filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':')) {
+                let calls = figures
+                    .strip_prefix("calls=")
+                    .and_then(|rest| rest.split(',').next());
+                *all.entry(name.to_owned()).or_default() += calls.ok_or("no calls")?.parse::<u64>()?;
+            }
+        }
+        Ok(Commands(all))
+    }
+
+    /// Those that clients have sent since then: scripts, and what scripts do not call.
+    pub(crate) fn sent_since(&self, before: &Commands, sends_set: bool) -> u64 {
+        self.since(before, |name| {
+            let in_script = IN_SCRIPTS.contains(&name) && !(sends_set && name == "set");
+            !in_script && !OURS.contains(&name)
+        })
+    }
+
+    /// Those that were executed, by scripts or by themselves.
+    pub(crate) fn executed_since(&self, before: &Commands) -> u64 {
+        self.since(before, |name| !OURS.contains(&name))
+    }
+
+    fn since(&self, before: &Commands, counts: impl Fn(&str) -> bool) -> u64 {
+        let counted = self.0.iter().filter(|(name, _)| counts(name));
+        let more = counted.map(|(name, calls)| calls - before.0.get(name).unwrap_or(&0));
+        more.sum()
+    }
+}

@@ -1,0 +1,164 @@
+//! From what all processes saw in one round to figures; and whether there was ever more than one holder.
+
+use crate::common::stats::percentile;
+use crate::record::{Grant, Moment, Record};
+
+/// One contender in one round. Times in milliseconds.
+#[derive(Clone, Default)]
+pub(crate) struct Figures {
+    pub(crate) grants_per_s: f64,
+    /// As long as a holder has slept, to be exact.
+    pub(crate) hold: f64,
+    /// Of one who is alone.
+    pub(crate) acquire: f64,
+    pub(crate) release: f64,
+    /// Wall time without a holder, per grant.
+    pub(crate) gap: f64,
+    /// Shares of the grants that went to another one than the grant before.
+    pub(crate) to_another_worker: f64,
+    pub(crate) to_another_process: f64,
+    pub(crate) wait: Vec<f64>,
+    pub(crate) fewest: f64,
+    pub(crate) most: f64,
+    /// By all servers together, per grant; of Redis only.
+    pub(crate) sent: f64,
+    pub(crate) executed: f64,
+    pub(crate) gave_up: usize,
+    pub(crate) failed: Vec<String>,
+}
+
+/// Mean times of one who is alone.
+pub(crate) struct Alone {
+    pub(crate) acquire: f64,
+    pub(crate) release: f64,
+}
+
+impl Alone {
+    pub(crate) fn of(record: &Record) -> Alone {
+        let median = |times: fn(&Grant) -> u64| {
+            let mut times: Vec<f64> = record.grants.iter().map(|grant| millis(times(grant))).collect();
+            times.sort_unstable_by(f64::total_cmp);
+            percentile(&times, 50.0)
+        };
+        Alone {
+            acquire: median(|grant| grant.from - grant.asked),
+            release: median(|grant| grant.released - grant.to),
+        }
+    }
+}
+
+impl Figures {
+    /// What counts is what was granted in the window. `workers` is how many wanted it.
+    pub(crate) fn new(record: &Record, alone: &Alone, window: (Moment, Moment), workers: usize) -> Figures {
+        let (begin, end) = window;
+        let mut grants = record.grants.clone();
+        grants.sort_unstable_by_key(|grant| grant.from);
+        let length = millis(end - begin);
+        let counted: Vec<&Grant> = grants
+            .iter()
+            .filter(|grant| (begin..end).contains(&grant.from))
+            .collect();
+        let count = counted.len() as f64;
+        let mut held = 0.0;
+        for grant in &grants {
+            held += millis(grant.to.min(end).saturating_sub(grant.from.max(begin)));
+        }
+
+        let mut wait: Vec<f64> = counted
+            .iter()
+            .map(|grant| millis(grant.from - grant.asked))
+            .collect();
+        wait.extend(record.unserved.iter().map(|&waited| millis(waited)));
+        wait.sort_unstable_by(f64::total_cmp);
+
+        let changes = |who: fn(&Grant) -> (usize, usize)| {
+            let pairs = counted.windows(2).filter(|pair| who(pair[0]) != who(pair[1]));
+            pairs.count() as f64 / (count - 1.0)
+        };
+        let mut per_worker = std::collections::BTreeMap::<_, usize>::new();
+        for grant in &counted {
+            *per_worker.entry((grant.process, grant.waiter)).or_default() += 1;
+        }
+        let nobody_left_out = per_worker.len() == workers;
+        Figures {
+            grants_per_s: count / length * 1e3,
+            hold: counted
+                .iter()
+                .map(|grant| millis(grant.to - grant.from))
+                .sum::<f64>()
+                / count,
+            acquire: alone.acquire,
+            release: alone.release,
+            gap: (length - held) / count,
+            to_another_worker: changes(|grant| (grant.process, grant.waiter)),
+            to_another_process: changes(|grant| (grant.process, 0)),
+            wait,
+            fewest: if nobody_left_out {
+                per_worker.values().min().copied().unwrap_or(0)
+            } else {
+                0
+            } as f64,
+            most: per_worker.values().max().copied().unwrap_or(0) as f64,
+            sent: f64::NAN,
+            executed: f64::NAN,
+            gave_up: record.gave_up,
+            failed: record.failed.clone(),
+        }
+    }
+
+    pub(crate) fn wait_p(&self, p: f64) -> f64 {
+        percentile(&self.wait, p)
+    }
+
+    /// Grants per second if nothing were lost between what a lock takes when nobody else wants it.
+    pub(crate) fn ideal_per_s(&self) -> f64 {
+        1e3 / (self.hold + self.release + self.acquire)
+    }
+
+    pub(crate) fn longest_over_mean(&self) -> f64 {
+        let mean = self.wait.iter().sum::<f64>() / self.wait.len() as f64;
+        self.wait_p(100.0) / mean
+    }
+}
+
+/// Two who held it at once, if there were such.
+pub(crate) fn two_holders(record: &Record) -> Option<String> {
+    let mut grants = record.grants.clone();
+    grants.sort_unstable_by_key(|grant| grant.from);
+    let mut last: Option<Grant> = None;
+    for grant in grants {
+        match last {
+            Some(last) if grant.from < last.to => {
+                return Some(format!(
+                    "worker {} of process {} was granted the lock {} ns before worker {} of process {} was to release it",
+                    grant.waiter,
+                    grant.process,
+                    last.to - grant.from,
+                    last.waiter,
+                    last.process
+                ));
+            }
+            Some(last) if last.to > grant.to => {}
+            _ => last = Some(grant),
+        }
+    }
+    None
+}
+
+/// From each holder's end to the next holder's beginning, sorted; where the next one was waiting already, in another process.
+pub(crate) fn hand_overs(record: &Record) -> Vec<f64> {
+    let mut grants = record.grants.clone();
+    grants.sort_unstable_by_key(|grant| grant.from);
+    let pairs = grants
+        .windows(2)
+        .filter(|pair| pair[0].process != pair[1].process && pair[1].asked < pair[0].to);
+    let mut all: Vec<f64> = pairs
+        .map(|pair| millis(pair[1].from.saturating_sub(pair[0].to)))
+        .collect();
+    all.sort_unstable_by(f64::total_cmp);
+    all
+}
+
+fn millis(nanos: u64) -> f64 {
+    nanos as f64 / 1e6
+}

@@ -1,0 +1,82 @@
+//! How much of everything.
+
+use std::time::Duration;
+
+/// Who wants the lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct World {
+    pub(crate) processes: usize,
+    /// In each of them.
+    pub(crate) waiters: usize,
+    /// From a release to asking again.
+    pub(crate) pause: Duration,
+}
+
+/// Of those that do something else between two leases.
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
+
+impl World {
+    pub(crate) const fn new(processes: usize, waiters: usize, pause: Duration) -> World {
+        World {
+            processes,
+            waiters,
+            pause,
+        }
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.processes * self.waiters
+    }
+
+    pub(crate) fn title(&self) -> String {
+        let World {
+            processes, waiters, ..
+        } = self;
+        let processes = match processes {
+            1 => format!("1 process, {waiters} waiters"),
+            _ => format!("{processes} processes, {waiters} waiters each"),
+        };
+        match self.pause {
+            Duration::ZERO => format!("{processes}, asking again at once"),
+            pause => format!("{processes}, asking again after {pause:?}"),
+        }
+    }
+}
+
+pub(crate) struct Plan {
+    pub(crate) worlds: Vec<World>,
+    pub(crate) rounds: usize,
+    pub(crate) warm_up: Duration,
+    pub(crate) window: Duration,
+    /// Leases of one who is alone, in each round.
+    pub(crate) alone: usize,
+    pub(crate) hold: Duration,
+}
+
+impl Plan {
+    pub(crate) fn full() -> Plan {
+        let at_once = [(1, 8), (1, 32), (1, 128), (2, 4), (4, 4), (8, 4)];
+        let at_once = at_once.map(|(processes, waiters)| World::new(processes, waiters, Duration::ZERO));
+        let later = [World::new(1, 32, PAUSE), World::new(8, 4, PAUSE)];
+        Plan {
+            worlds: [&at_once[..], &later[..]].concat(),
+            rounds: 5,
+            warm_up: Duration::from_millis(100),
+            window: Duration::from_millis(600),
+            alone: 40,
+            hold: Duration::from_millis(1),
+        }
+    }
+
+    /// Does it run?
+    pub(crate) fn quick() -> Plan {
+        Plan {
+            worlds: vec![World::new(1, 8, Duration::ZERO), World::new(2, 4, PAUSE)],
+            rounds: 1,
+            warm_up: Duration::from_millis(50),
+            window: Duration::from_millis(200),
+            alone: 10,
+            ..Plan::full()
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! quorlock as it comes, and without fencing tokens.
+
+use std::time::Duration;
+
+use quorlock::{Lease, Redlock, ReleaseOutcome};
+
+use crate::contender::{Contender, Failure, TTL, Who};
+use crate::servers::Addresses;
+
+pub(crate) struct Quorlock(Redlock);
+
+impl Contender for Quorlock {
+    type Held = Lease;
+
+    /// One manager for all. The servers have just been started, which would keep them from voting for half a minute.
+    async fn connect(who: Who, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {
+        let builder = Redlock::builder()
+            .urls(&addresses.redis)
+            .ttl(TTL)
+            .fencing(who != Who::QuorlockPlain)
+            .restart_guard(false)
+            .connect_timeout(Duration::from_secs(30));
+        let redlock = builder.connect().await.map_err(|error| error.to_string())?;
+        Ok((0..waiters).map(|_| Quorlock(redlock.clone())).collect())
+    }
+
+    async fn acquire(&self, key: &str) -> Result<Lease, Failure> {
+        self.0
+            .lock(key)
+            .acquire()
+            .await
+            .map_err(|error| error.to_string())
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), Failure> {
+        match lease.release().await {
+            ReleaseOutcome::Released => Ok(()),
+            other => Err(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `rslock` as its README has it, and asking more often.
+
+use std::time::Duration;
+
+use rslock::{Lock, LockManager};
+
+use crate::contender::{Contender, Failure, TTL, Who};
+use crate::servers::Addresses;
+
+/// It waits for up to this long between its tries, evenly spread, in whole milliseconds.
+const DELAY: Duration = Duration::from_millis(10);
+const TRIES: u32 = 10_000;
+
+pub(crate) struct Rslock(LockManager);
+
+impl Contender for Rslock {
+    type Held = Lock;
+
+    async fn connect(who: Who, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {
+        let mut manager = LockManager::new(addresses.redis.clone());
+        if who == Who::RslockTuned {
+            manager.set_retry(TRIES, DELAY);
+        }
+        Ok((0..waiters).map(|_| Rslock(manager.clone())).collect())
+    }
+
+    async fn acquire(&self, key: &str) -> Result<Lock, Failure> {
+        self.0.lock(key, TTL).await.map_err(|error| error.to_string())
+    }
+
+    /// Its unlock does not tell how it went.
+    async fn release(&self, lock: Lock) -> Result<(), Failure> {
+        self.0.unlock(&lock).await;
+        Ok(())
+    }
+}

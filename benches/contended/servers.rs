@@ -1,0 +1,85 @@
+//! The servers behind the contenders: each with what it knows in memory, so that no disk is compared.
+
+use std::error::Error;
+
+use quorlock::testbed::Testbed;
+use serde::{Deserialize, Serialize};
+
+use crate::postgres::{self, Database};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    Redis,
+    Postgres,
+}
+
+impl Server {
+    /// The package to install, if it is not here.
+    pub(crate) fn missing(self) -> Option<&'static str> {
+        match self {
+            // The testbed tells what is missing.
+            Server::Redis => None,
+            Server::Postgres => (!postgres::is_installed()).then_some("postgresql"),
+        }
+    }
+}
+
+/// Where a process finds them.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Addresses {
+    pub(crate) redis: Vec<String>,
+    pub(crate) postgres: Option<String>,
+}
+
+pub(crate) struct Servers {
+    pub(crate) testbed: Testbed,
+    database: Option<Database>,
+}
+
+impl Servers {
+    /// Redis always, the others where they are wanted.
+    pub(crate) async fn start(wanted: &[Server]) -> Result<Servers, Box<dyn Error>> {
+        let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
+        let database = match wanted.contains(&Server::Postgres) {
+            true => Some(Database::create().await),
+            false => None,
+        };
+        Ok(Servers { testbed, database })
+    }
+
+    pub(crate) fn addresses(&self) -> Addresses {
+        Addresses {
+            redis: self.testbed.urls(),
+            postgres: self.database.as_ref().map(Database::address),
+        }
+    }
+
+    /// Names and versions.
+    pub(crate) async fn describe(&self) -> Result<String, Box<dyn Error>> {
+        let info = self.testbed.nodes()[0].command(&["INFO", "server"]).await?;
+        let redis = info
+            .as_str()
+            .and_then(|text| text.lines().find_map(|line| line.strip_prefix("redis_version:")));
+        let mut all = vec![format!(
+            "5 Redis masters ({})",
+            redis.unwrap_or("of unknown version")
+        )];
+        if let Some(database) = &self.database {
+            let row = database
+                .connect()
+                .await
+                .query_one("SHOW server_version", &[])
+                .await?;
+            let version: &str = row.get(0);
+            all.push(format!(
+                "PostgreSQL ({})",
+                version.split(' ').next().unwrap_or(version)
+            ));
+        }
+        Ok(all.join(", "))
+    }
+
+    pub(crate) async fn shutdown(self) {
+        self.testbed.shutdown().await;
+    }
+}

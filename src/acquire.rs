@@ -1,0 +1,205 @@
+//! From asking for a lock to having it: attempts (A1-A6), and what comes between them (W1, W2).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::time::Instant;
+
+use crate::claim::Claim;
+use crate::error::{AcquireError, Votes};
+use crate::head::Head;
+use crate::hold::Hold;
+use crate::janitor::Janitor;
+use crate::lease::Lease;
+use crate::options::Terms;
+use crate::protocol::quorum::Verdict;
+use crate::queue::Queues;
+use crate::round::Nodes;
+use crate::wait::Waiting;
+
+/// One acquire.
+pub(crate) struct Acquire<'a> {
+    pub(crate) nodes: &'a Nodes,
+    pub(crate) janitor: &'a Janitor,
+    pub(crate) shut_down: &'a AtomicBool,
+    pub(crate) resource: &'a Arc<str>,
+    pub(crate) key: &'a Arc<str>,
+    pub(crate) terms: Terms,
+    pub(crate) waiting: Waiting,
+}
+
+impl Acquire<'_> {
+    /// In a single attempt.
+    pub(crate) async fn once(mut self, queues: &Queues<Told>) -> Result<Lease, AcquireError> {
+        let defeat = match self.attempt(queues).await? {
+            Ok(lease) => return Ok(lease),
+            Err(defeat) => defeat,
+        };
+        let _ = self.waiting.next_attempt(defeat.quorum(), 0);
+        Err(self.failed(defeat))
+    }
+
+    /// W1: one of this process at a time.
+    pub(crate) async fn queued(mut self, queues: &Queues<Told>) -> Result<Lease, AcquireError> {
+        let home = self.janitor.home();
+        let mut place = queues.enter(self.key);
+        let in_front = place.reach_the_front(self.waiting.end(), &home.runtime).await;
+        if let Some(told) = place.told() {
+            let is_recent = told.at >= self.waiting.started();
+            let is_true = is_recent || !in_front && told.defeat.quorum() && place.held_here().is_some();
+            // Whoever was in front made the last attempt for all whose time is up.
+            if is_true && (!in_front || self.waiting.is_over()) {
+                return Err(self.failed(told.defeat));
+            }
+            if is_recent {
+                self.waiting.learn(told.out_of_reach_since);
+            }
+        }
+        let mut head = Head::new(&place, self.nodes, home);
+        head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
+            .await;
+        loop {
+            head.asks();
+            let defeat = match self.attempt(queues).await? {
+                Ok(lease) => {
+                    // So that nobody is told of an outage that is over.
+                    place.tell(place.told().filter(|told| told.defeat.quorum()));
+                    return Ok(lease);
+                }
+                Err(defeat) => defeat,
+            };
+            let Some(moment) = self.waiting.next_attempt(defeat.quorum(), fastrand::u32(..)) else {
+                return Err(self.failed(defeat));
+            };
+            head.was_told(defeat.votes());
+            place.tell(Some(Told {
+                at: Instant::now(),
+                defeat,
+                out_of_reach_since: self.waiting.out_of_reach_since(),
+            }));
+            head.wait(moment, &mut self.waiting).await;
+        }
+    }
+
+    async fn attempt(&self, queues: &Queues<Told>) -> Result<Result<Lease, Defeat>, AcquireError> {
+        // Seen by a shutdown that begins from here on, or sees it.
+        let _under_way = self.janitor.under_way();
+        let is_shut_down = || self.shut_down.load(Ordering::SeqCst);
+        if is_shut_down() {
+            return Err(AcquireError::ShutDown);
+        }
+        let outcome = match self.attempt_once(queues).await {
+            // What clocks did before is known now.
+            Err(Defeat::ClocksMoved(_)) => self.attempt_once(queues).await,
+            outcome => outcome,
+        };
+        match outcome {
+            // Shut down meanwhile: nobody would wait for the end of this one.
+            Ok(_) if is_shut_down() => Err(AcquireError::ShutDown),
+            outcome => Ok(outcome),
+        }
+    }
+
+    async fn attempt_once(&self, queues: &Queues<Told>) -> Result<Lease, Defeat> {
+        let (janitor, terms) = (self.janitor, &self.terms);
+        let mut claim = Claim::acquire(self.nodes, janitor, self.key.clone(), terms);
+        // A lost claim is dropped on return, and so cleaned up (A6).
+        if claim.verdict().await != Verdict::Won {
+            // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
+            let round = claim.attempt();
+            round.settle(|tally| tally.responsive().is_some()).await;
+            return Err(match round.tally().responsive() {
+                Some(true) => Defeat::Held(round.votes()),
+                Some(false) | None => Defeat::NoQuorum(round.votes()),
+            });
+        }
+        let t0 = claim.t0();
+        let (token, votes) = match terms.fencing {
+            true => claim.certify(terms).await,
+            false => (None, claim.attempt().votes()),
+        };
+        // A5: checked when everything that had to be awaited has been.
+        let clock = &janitor.home().clock;
+        if clock.now() >= t0 + terms.believable {
+            return Err(Defeat::TooLate(votes));
+        }
+        if terms.fencing && token.is_none() {
+            return Err(match votes.responsive() {
+                true => Defeat::Held(votes),
+                false => Defeat::NoQuorum(votes),
+            });
+        }
+        // Where nodes' clocks were put forward meanwhile, it may be later than that for them.
+        let expiries = claim.expiries(&votes, terms);
+        let kept = expiries.quorum_until(|node| self.nodes[node].clock_advanced());
+        if clock.now() >= t0 + kept {
+            // Ahead of the next attempt in every lane, or that would run into it.
+            let _ = claim.release().await;
+            return Err(Defeat::ClocksMoved(votes));
+        }
+        let (holding, held_by) = queues.got(self.key);
+        claim.won(Box::new(holding));
+        let hold = Hold::new(self.resource.clone(), *terms, votes, token, expiries, claim);
+        let lease = Lease::start(hold);
+        held_by.is(lease.held());
+        Ok(lease)
+    }
+
+    fn failed(&self, defeat: Defeat) -> AcquireError {
+        let (resource, waiting) = (self.resource.clone(), &self.waiting);
+        let (attempts, waited) = (waiting.attempts(), waiting.waited());
+        match defeat {
+            Defeat::Held(votes) => AcquireError::Held {
+                resource,
+                attempts,
+                waited,
+                votes,
+            },
+            Defeat::NoQuorum(votes) => AcquireError::NoQuorum {
+                resource,
+                attempts,
+                waited,
+                votes,
+            },
+            Defeat::TooLate(votes) | Defeat::ClocksMoved(votes) => AcquireError::TooLate {
+                resource,
+                attempts,
+                waited,
+                votes,
+            },
+        }
+    }
+}
+
+/// What whoever is in front of a queue was told last.
+#[derive(Clone)]
+pub(crate) struct Told {
+    at: Instant,
+    defeat: Defeat,
+    out_of_reach_since: Option<Instant>,
+}
+
+/// How an attempt was lost.
+#[derive(Clone)]
+enum Defeat {
+    Held(Votes),
+    NoQuorum(Votes),
+    TooLate(Votes),
+    /// The same, by the clocks of the nodes, which were put forward meanwhile or since they were last heard of.
+    ClocksMoved(Votes),
+}
+
+impl Defeat {
+    fn votes(&self) -> &Votes {
+        let (Defeat::Held(votes)
+        | Defeat::NoQuorum(votes)
+        | Defeat::TooLate(votes)
+        | Defeat::ClocksMoved(votes)) = self;
+        votes
+    }
+
+    /// Whether a quorum of nodes answers.
+    fn quorum(&self) -> bool {
+        !matches!(self, Defeat::NoQuorum(votes) if votes.out_of_reach())
+    }
+}

@@ -1,0 +1,143 @@
+//! What nodes announce of one lock, put together (W2).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::news::{Ear, Listener, Listening, News};
+use crate::node::OwnerToken;
+use crate::protocol::quorum::quorum;
+use crate::round::Nodes;
+
+/// So many releases are remembered as acted upon.
+const REMEMBERED: usize = 8;
+
+/// Listens to all nodes for releases of one lock, until it is dropped.
+pub(crate) struct Announcements {
+    heard: Arc<Heard>,
+    _listening: Vec<Listening>,
+}
+
+struct Heard {
+    nodes: Mutex<State>,
+    changed: Notify,
+}
+
+struct State {
+    nodes: Vec<NodeState>,
+    /// Announcements of these releases that come late say nothing new.
+    acted_upon: Vec<OwnerToken>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct NodeState {
+    hears: bool,
+    /// Counts how often it began to.
+    beginnings: u32,
+    released: Option<(OwnerToken, News)>,
+}
+
+/// Since when each node is listened to, without interruption: for comparison only. `None` where it is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hearing(Vec<Option<u32>>);
+
+impl Hearing {
+    pub(crate) fn none(nodes: usize) -> Hearing {
+        Hearing(vec![None; nodes])
+    }
+
+    /// Whether it is so for a node, and has been since `earlier`.
+    pub(crate) fn since(&self, earlier: &Hearing, node: usize) -> bool {
+        self.0[node].is_some() && self.0[node] == earlier.0[node]
+    }
+
+    pub(crate) fn of(&self, node: usize) -> bool {
+        self.0[node].is_some()
+    }
+}
+
+impl Announcements {
+    /// Begins to listen, on whatever nodes announce. On none, it hears nothing.
+    pub(crate) fn of(key: &Arc<str>, nodes: &Nodes, runtime: &Handle) -> Announcements {
+        let heard = Arc::new(Heard {
+            nodes: Mutex::new(State {
+                nodes: vec![NodeState::default(); nodes.len()],
+                acted_upon: Vec::new(),
+            }),
+            changed: Notify::new(),
+        });
+        let _home = runtime.enter();
+        let listen = |number: usize| nodes[number].listen(key, Listener::new(number, heard.clone()));
+        let listening = (0..nodes.len()).filter_map(listen).collect();
+        Announcements {
+            heard,
+            _listening: listening,
+        }
+    }
+
+    /// Which nodes are listened to.
+    pub(crate) fn hearing(&self) -> Hearing {
+        let state = self.heard.state();
+        let hears = |node: &NodeState| node.hears.then_some(node.beginnings);
+        Hearing(state.nodes.iter().map(hears).collect())
+    }
+
+    /// Waits until something was announced, or a node is listened to that was not, or the other way round. Cancel safe.
+    pub(crate) async fn changed(&self) {
+        self.heard.changed.notified().await;
+    }
+
+    /// Whether a quorum of nodes is free: at least one because it has just said so, the others for that reason or because
+    /// `is_free` holds for them. Each release is news once.
+    pub(crate) fn news(&self, is_free: impl Fn(usize) -> bool) -> Option<News> {
+        let mut state = self.heard.state();
+        let free = (0..state.nodes.len())
+            .filter(|node| state.nodes[*node].released.is_some() || is_free(*node))
+            .count();
+        let releases: Vec<(OwnerToken, News)> = state.nodes.iter().filter_map(|node| node.released).collect();
+        if releases.is_empty() || free < quorum(state.nodes.len()) {
+            return None;
+        }
+        for node in &mut state.nodes {
+            node.released = None;
+        }
+        for (owner, _) in &releases {
+            if !state.acted_upon.contains(owner) {
+                state.acted_upon.push(*owner);
+            }
+        }
+        let excess = state.acted_upon.len().saturating_sub(REMEMBERED);
+        state.acted_upon.drain(..excess);
+        let passed_on = releases.iter().all(|(_, news)| *news == News::PassedOn);
+        Some(if passed_on { News::PassedOn } else { News::Free })
+    }
+}
+
+impl Heard {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ear for Heard {
+    fn hears(&self, node: usize, hears: bool) {
+        {
+            let node = &mut self.state().nodes[node];
+            node.hears = hears;
+            node.beginnings = node.beginnings.wrapping_add(u32::from(hears));
+        }
+        self.changed.notify_one();
+    }
+
+    fn heard(&self, node: usize, owner: OwnerToken, news: News) {
+        {
+            let mut state = self.state();
+            if state.acted_upon.contains(&owner) {
+                return;
+            }
+            state.nodes[node].released = Some((owner, news));
+        }
+        self.changed.notify_one();
+    }
+}

@@ -1,0 +1,284 @@
+//! Who is in front of a queue: when the nodes are asked again (W1, W2).
+//!
+//! Asked too early, they say no. So it waits for a reason: that the lock is given up in this process, that a quorum of nodes
+//! announces its release, or that a quorum of keys has expired. Where nobody would tell, it asks again and again, less and less
+//! often.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ear::{Announcements, Hearing};
+use crate::error::Votes;
+use crate::news::News;
+use crate::node::{OwnerToken, Reply};
+use crate::protocol::quorum::quorum;
+use crate::queue::Place;
+use crate::round::{Home, Nodes};
+use crate::timer::sleep_until;
+use crate::turns;
+use crate::wait::Waiting;
+
+/// Timers and expiries have the resolution of a millisecond.
+const TICK: Duration = Duration::from_millis(1);
+
+pub(crate) struct Head<'a, T: Clone + Send + 'static> {
+    place: &'a Place<T>,
+    nodes: &'a Nodes,
+    home: &'a Home,
+    /// When it last asked, and how long that took.
+    asked: Instant,
+    round_trip: Duration,
+    /// Which nodes it was listening to by then.
+    hearing: Hearing,
+    /// What each said.
+    seen: Vec<Seen>,
+    /// Among the processes that wait.
+    position: Option<turns::Place>,
+    /// The end of this process's last turn that it has taken notice of.
+    let_go_first: Option<Instant>,
+}
+
+/// A node as it was seen last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It had nobody's key but ours, which is being deleted.
+    Free,
+    Held {
+        /// `None` if it is no lock of this library's.
+        by: Option<OwnerToken>,
+        /// `None` if it does not expire.
+        until: Option<Instant>,
+    },
+    Unknown,
+}
+
+impl<'a, T: Clone + Send + 'static> Head<'a, T> {
+    pub(crate) fn new(place: &'a Place<T>, nodes: &'a Nodes, home: &'a Home) -> Self {
+        Head {
+            place,
+            nodes,
+            home,
+            asked: Instant::now(),
+            round_trip: Duration::ZERO,
+            hearing: Hearing::none(nodes.len()),
+            seen: vec![Seen::Unknown; nodes.len()],
+            position: None,
+            let_go_first: None,
+        }
+    }
+
+    /// It asks now.
+    pub(crate) fn asks(&mut self) {
+        self.asked = Instant::now();
+        self.hearing = match self.place.announcements() {
+            Some(announcements) => announcements.hearing(),
+            None => Hearing::none(self.nodes.len()),
+        };
+    }
+
+    /// It was told this: somebody else has it.
+    pub(crate) fn was_told(&mut self, votes: &Votes) {
+        let now = Instant::now();
+        self.round_trip = now - self.asked;
+        let mut listeners = 0;
+        for (seen, vote) in self.seen.iter_mut().zip(votes.iter()) {
+            *seen = match vote.answer {
+                Some(Ok(Reply::Granted { .. })) => Seen::Free,
+                Some(Ok(Reply::Held {
+                    remaining,
+                    holder,
+                    listeners: others,
+                })) => {
+                    listeners = others.max(listeners);
+                    Seen::Held {
+                        by: holder,
+                        until: remaining.and_then(|left| now.checked_add(left + TICK)),
+                    }
+                }
+                _ => Seen::Unknown,
+            };
+        }
+        self.place.refused();
+        // The holder's process most often listens, too, for others of its own; it goes last.
+        let own = (0..self.nodes.len()).any(|node| self.hearing.of(node));
+        let in_front = listeners.saturating_sub(1 + u32::from(own));
+        let in_front = self.position.map_or(in_front, |position| position.in_front);
+        self.position = Some(turns::Place::behind(in_front, self.round_trip));
+        if self.holder().is_some() && self.place.held_here().is_none() {
+            self.place.listen(self.nodes, self.home);
+        }
+    }
+
+    /// Before it has asked for the first time: waits while others have their turn; and, if it is known what nodes say, while
+    /// somebody of this process has it.
+    pub(crate) async fn wait_for_the_others(&mut self, is_known: bool, waiting: &mut Waiting) {
+        if self.place.others_first().is_some() || is_known && self.place.held_here().is_some() {
+            self.wait(Instant::now(), waiting).await;
+        }
+    }
+
+    /// Waits for a reason to ask; without one, until `poll`. Cancel safe.
+    pub(crate) async fn wait(&mut self, mut poll: Instant, waiting: &mut Waiting) {
+        let (delay, if_told) = waiting.delays(fastrand::u32(..));
+        let patient = Instant::now() + if_told;
+        let mut announcements = self.place.announcements();
+        // When there is a chance, and it is ours.
+        let mut chance = self.let_others_go_first();
+        let mut relied = false;
+        loop {
+            let now = Instant::now();
+            let wake = if let Some(until) = self.place.held_here() {
+                until
+            } else {
+                if let Some(news) = announcements
+                    .as_ref()
+                    .and_then(|announcements| self.news(announcements))
+                {
+                    waiting.has_reason();
+                    chance = Some(now + self.turn(news));
+                }
+                let would_be_told = match &announcements {
+                    Some(announcements) if chance.is_none() => self.would_be_told(&announcements.hearing()),
+                    _ => Some(false),
+                };
+                let poll = match would_be_told {
+                    Some(true) => {
+                        relied = true;
+                        patient
+                    }
+                    Some(false) => {
+                        if std::mem::take(&mut relied) {
+                            poll = now + delay;
+                        }
+                        poll
+                    }
+                    // Whatever was announced before it listened, it has to ask about.
+                    None => now,
+                };
+                let expiry = self.expiry();
+                match chance {
+                    Some(chance) => chance,
+                    None => expiry.map_or(poll, |expiry| expiry.min(poll)),
+                }
+            };
+            let wake = waiting.end().map_or(wake, |end| wake.min(end));
+            if wake <= now {
+                return;
+            }
+            let heard = async {
+                match &announcements {
+                    Some(announcements) => announcements.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.place.freed() => {
+                    waiting.has_reason();
+                    chance = self.let_others_go_first();
+                    announcements = self.place.announcements();
+                    if chance.is_none() {
+                        return;
+                    }
+                }
+                () = heard => {}
+                () = sleep_until(&self.home.runtime, wake) => {}
+            }
+        }
+    }
+
+    /// If this process has just had its turn: when those elsewhere have had theirs, or let it pass.
+    fn let_others_go_first(&mut self) -> Option<Instant> {
+        let (others, since) = self.place.others_first()?;
+        // Once is enough.
+        if self.let_go_first.replace(since) == Some(since) {
+            return None;
+        }
+        self.place.listen(self.nodes, self.home);
+        let position = turns::Place::behind(others, self.round_trip);
+        self.position = Some(position);
+        // Everybody has been seen to be about to get it.
+        self.seen.fill(Seen::Unknown);
+        Some(since + position.courtesy())
+    }
+
+    fn news(&self, announcements: &Announcements) -> Option<News> {
+        let now = Instant::now();
+        announcements.news(|node| match self.seen[node] {
+            Seen::Free => true,
+            Seen::Held { until, .. } => until.is_some_and(|until| until <= now),
+            Seen::Unknown => false,
+        })
+    }
+
+    /// How long after these news it may ask.
+    fn turn(&mut self, news: News) -> Duration {
+        let position = self
+            .position
+            .get_or_insert_with(|| turns::Place::behind(0, self.round_trip));
+        match news {
+            News::Free => {
+                let courtesy = position.courtesy();
+                position.one_forward();
+                courtesy
+            }
+            News::PassedOn => position.patience(),
+        }
+    }
+
+    /// Who has a quorum of nodes, and so the lock, if it is one of this library's.
+    fn holder(&self) -> Option<OwnerToken> {
+        let by = |seen: &Seen| match seen {
+            Seen::Held { by, .. } => *by,
+            Seen::Free | Seen::Unknown => None,
+        };
+        let mut holders: Vec<OwnerToken> = self.seen.iter().filter_map(by).collect();
+        holders.sort_unstable();
+        holders
+            .chunk_by(|one, other| one == other)
+            .find(|nodes| nodes.len() >= quorum(self.seen.len()))
+            .map(|nodes| nodes[0])
+    }
+
+    /// Whether a quorum of nodes would tell of the release: those that have the holder's key and were listened to when they said
+    /// so. `None` if they would only now.
+    fn would_be_told(&self, hearing: &Hearing) -> Option<bool> {
+        let Some(holder) = self.holder() else {
+            return Some(false);
+        };
+        let holds =
+            |node: &usize| matches!(self.seen[*node], Seen::Held { by: Some(by), .. } if by == holder);
+        let held = || (0..self.seen.len()).filter(holds);
+        let need = quorum(self.seen.len());
+        let now = held().filter(|node| hearing.of(*node)).count();
+        let since = held().filter(|node| hearing.since(&self.hearing, *node)).count();
+        match (since >= need, now >= need) {
+            (true, _) => Some(true),
+            (false, true) => None,
+            (false, false) => Some(false),
+        }
+    }
+
+    /// When a quorum of nodes is free because keys have expired. `None` if nothing is known to expire.
+    fn expiry(&self) -> Option<Instant> {
+        let mut untils: Vec<Instant> = Vec::new();
+        let mut free = 0;
+        for seen in &self.seen {
+            match seen {
+                Seen::Free => free += 1,
+                Seen::Held {
+                    until: Some(until), ..
+                } => untils.push(*until),
+                Seen::Held { until: None, .. } | Seen::Unknown => {}
+            }
+        }
+        untils.sort_unstable();
+        let last = quorum(self.seen.len()).checked_sub(free + 1)?;
+        let courtesy = self
+            .position
+            .map(|position| position.courtesy())
+            .unwrap_or_default();
+        untils.get(last).map(|until| *until + courtesy)
+    }
+}

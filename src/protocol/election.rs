@@ -1,0 +1,93 @@
+//! Split votes are settled by the votes themselves (W3).
+//!
+//! Where several contenders have some nodes each and none has a quorum, every one of them sees who has which: held replies
+//! name the holder's token. So all can tell who is to go on. It keeps its votes and asks again for the others, who give
+//! theirs back. If they do not see the same, or somebody is gone, nothing is lost but a little time: nobody may believe to
+//! hold the lock for having been elected.
+
+use super::quorum::quorum;
+
+/// Who has one node's vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ballot<T> {
+    Ours,
+    Theirs(T),
+    /// Somebody's who takes no part in elections; or the node is silent, or failed.
+    Nobodys,
+}
+
+/// Whether the contender with the token `ours` is the one to go on. Most votes win; of equals, the smallest token.
+pub(crate) fn is_elected<T: Ord + Copy>(ours: T, ballots: &[Ballot<T>]) -> bool {
+    let mut tokens: Vec<T> = ballots
+        .iter()
+        .filter_map(|ballot| match ballot {
+            Ballot::Ours => Some(ours),
+            Ballot::Theirs(token) => Some(*token),
+            Ballot::Nobodys => None,
+        })
+        .collect();
+    // Nodes of which nothing can be had are as good as held.
+    if tokens.len() < quorum(ballots.len()) {
+        return false;
+    }
+    tokens.sort_unstable();
+    let first = tokens
+        .chunk_by(|one, other| one == other)
+        .map(|votes| (votes.len(), votes[0]))
+        // Of equals, `min_by_key` takes the first: the smallest.
+        .min_by_key(|(votes, _)| ballots.len() - votes);
+    // With a quorum, it is no election but a lock that is held.
+    first.is_some_and(|(votes, token)| token == ours && votes < quorum(ballots.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ballot::{Nobodys, Ours, Theirs};
+    use super::*;
+
+    /// All ways to spread the votes of `nodes` nodes over `contenders` and nobody.
+    fn spreads(nodes: u32, contenders: u32) -> impl Iterator<Item = Vec<u32>> {
+        (0..(contenders + 1).pow(nodes)).map(move |world| {
+            (0..nodes)
+                .map(|node| world / (contenders + 1).pow(node) % (contenders + 1))
+                .collect()
+        })
+    }
+
+    /// As seen by one of the contenders, who are numbered from 1.
+    fn seen_by(contender: u32, spread: &[u32]) -> Vec<Ballot<u32>> {
+        let ballot = |holder: &u32| match *holder {
+            0 => Nobodys,
+            holder if holder == contender => Ours,
+            holder => Theirs(holder),
+        };
+        spread.iter().map(ballot).collect()
+    }
+
+    #[test]
+    fn of_those_who_see_the_same_exactly_one_goes_on_where_somebody_can() {
+        for nodes in 1..=5 {
+            for spread in spreads(nodes, 4) {
+                let elected: Vec<u32> = (1..=4)
+                    .filter(|contender| is_elected(*contender, &seen_by(*contender, &spread)))
+                    .collect();
+                let votes = |contender: u32| spread.iter().filter(|holder| **holder == contender).count();
+                let most = (1..=4).map(votes).max().unwrap();
+                let taken = spread.iter().filter(|holder| **holder != 0).count();
+                if most >= quorum(nodes as usize) || taken < quorum(nodes as usize) {
+                    assert!(elected.is_empty(), "{spread:?}");
+                } else {
+                    let expected = (1..=4).find(|contender| votes(*contender) == most).unwrap();
+                    assert_eq!(elected, [expected], "{spread:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_no_vote_is_never_elected() {
+        for spread in spreads(5, 3) {
+            assert!(!is_elected(9, &seen_by(9, &spread)), "{spread:?}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Hears of releases (W2), on a connection of its own (T5): opened when the first one listens, and closed some time after the
+//! last has left.
+//!
+//! Never on the connection that locks are taken on: the client library takes the refusal of a subscription for the answer to
+//! the next command.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::interfaces::{ClientLike, EventInterface, PubsubInterface};
+use fred::types::config::{Config, PerformanceConfig};
+use fred::types::{Message, RespVersion, Value};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::link::{self, Endpoint, Task};
+use super::script;
+use crate::node::{Fault, Listener, Listening};
+use crate::protocol::backoff::Backoff;
+
+/// How long the connection is kept when nobody listens.
+const KEPT: Duration = Duration::from_secs(10);
+/// Between two tries to connect.
+const FASTEST: Duration = Duration::from_millis(50);
+const SLOWEST: Duration = Duration::from_secs(10);
+/// Announcements that may wait to be looked at. If more come at once, everybody is told to ask.
+const MOST_WAITING: usize = 4_096;
+
+/// Who wants to listen to one node.
+#[derive(Clone, Debug)]
+pub(super) struct Announcements {
+    orders: mpsc::UnboundedSender<Order>,
+    next: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Listen {
+        channel: Arc<str>,
+        id: u64,
+        listener: Listener,
+    },
+    Leave {
+        channel: Arc<str>,
+        id: u64,
+    },
+}
+
+impl Announcements {
+    /// And what hears for them, to be run for as long as the node lasts.
+    pub(super) fn new(endpoint: Arc<Endpoint>) -> (Announcements, impl Future<Output = ()>) {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let announcements = Announcements {
+            orders,
+            next: Arc::default(),
+        };
+        (announcements, hear(endpoint, inbox))
+    }
+
+    pub(super) fn listen(&self, key: &str, listener: Listener) -> Listening {
+        let channel: Arc<str> = script::channel(key).into();
+        let id = self.next.fetch_add(1, Relaxed);
+        // Where nobody takes the order, the node has ended, and nothing is heard.
+        let _ = self.orders.send(Order::Listen {
+            channel: channel.clone(),
+            id,
+            listener,
+        });
+        Box::new(Leave {
+            orders: self.orders.clone(),
+            channel,
+            id,
+        })
+    }
+}
+
+struct Leave {
+    orders: mpsc::UnboundedSender<Order>,
+    channel: Arc<str>,
+    id: u64,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let _ = self.orders.send(Order::Leave {
+            channel: self.channel.clone(),
+            id: self.id,
+        });
+    }
+}
+
+/// One connection after the other, while somebody listens.
+async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>) {
+    let backoff = Backoff::new(FASTEST, SLOWEST);
+    let mut audience = Audience::default();
+    let mut failures = 0;
+    loop {
+        while audience.channels.is_empty() {
+            match inbox.recv().await {
+                Some(order) => drop(audience.take(order)),
+                None => return,
+            }
+        }
+        let since = Instant::now();
+        let fault = match Connection::open(&endpoint).await {
+            Ok(connection) => connection.serve(&mut audience, &mut inbox).await,
+            Err(fault) => Some(fault),
+        };
+        audience.tell(Listener::deaf);
+        let Some(fault) = fault else {
+            // Nobody had listened for a while.
+            failures = 0;
+            continue;
+        };
+        if since.elapsed() > SLOWEST {
+            failures = 0;
+        }
+        failures += 1;
+        match fault {
+            // Said once: it will not change by itself.
+            Fault::NoPermission { .. } if failures == 1 => tracing::warn!(
+                node = &*endpoint.name,
+                "may not listen for releases, so those who wait ask again and again: the user needs +subscribe and channels"
+            ),
+            fault => tracing::debug!(node = &*endpoint.name, %fault, "no announcements"),
+        }
+        sleep(backoff.delay(failures, fastrand::u32(..))).await;
+        // Who has left meanwhile need not be connected for.
+        while let Ok(order) = inbox.try_recv() {
+            audience.take(order);
+        }
+    }
+}
+
+/// Who listens, by channel.
+#[derive(Default)]
+struct Audience {
+    channels: HashMap<Arc<str>, Channel>,
+    generations: u64,
+}
+
+struct Channel {
+    /// Tells it from those of the same name before it.
+    generation: u64,
+    /// The server has been seen to have subscribed us.
+    live: bool,
+    listeners: Vec<(u64, Listener)>,
+}
+
+/// What is to be told the server.
+enum Change {
+    Subscribe(Name),
+    Unsubscribe(Arc<str>),
+}
+
+/// A channel's, and which of those with this name it is.
+type Name = (Arc<str>, u64);
+
+impl Audience {
+    fn take(&mut self, order: Order) -> Option<Change> {
+        match order {
+            Order::Listen {
+                channel: name,
+                id,
+                listener,
+            } => {
+                let generation = &mut self.generations;
+                let channel = self.channels.entry(name.clone()).or_insert_with(|| {
+                    *generation += 1;
+                    Channel {
+                        generation: *generation,
+                        live: false,
+                        listeners: Vec::new(),
+                    }
+                });
+                if channel.live {
+                    listener.listening();
+                }
+                channel.listeners.push((id, listener));
+                let is_new = channel.listeners.len() == 1;
+                is_new.then_some(Change::Subscribe((name, channel.generation)))
+            }
+            Order::Leave { channel: name, id } => {
+                let channel = self.channels.get_mut(&name)?;
+                channel.listeners.retain(|(listener, _)| *listener != id);
+                if !channel.listeners.is_empty() {
+                    return None;
+                }
+                self.channels.remove(&name);
+                Some(Change::Unsubscribe(name))
+            }
+        }
+    }
+
+    /// The server has confirmed it.
+    fn is_live(&mut self, (name, generation): &Name) {
+        let channel = self.channels.get_mut(name);
+        if let Some(channel) = channel.filter(|channel| channel.generation == *generation) {
+            channel.live = true;
+            channel
+                .listeners
+                .iter()
+                .for_each(|(_, listener)| listener.listening());
+        }
+    }
+
+    fn names(&self) -> Vec<Name> {
+        let name = |(name, channel): (&Arc<str>, &Channel)| (name.clone(), channel.generation);
+        self.channels.iter().map(name).collect()
+    }
+
+    /// All of them, of whom none is told anything from here on.
+    fn tell(&mut self, what: impl Fn(&Listener)) {
+        for channel in self.channels.values_mut() {
+            channel.live = false;
+            channel.listeners.iter().for_each(|(_, listener)| what(listener));
+        }
+    }
+
+    fn heard(&self, message: &Message) {
+        let Some(channel) = self.channels.get(&*message.channel) else {
+            return;
+        };
+        // Anybody may publish there. What is no announcement is none.
+        let announced = message.value.as_str();
+        if let Some((owner, news)) = announced.and_then(|text| script::announced(&text)) {
+            channel
+                .listeners
+                .iter()
+                .for_each(|(_, listener)| listener.released(owner, news));
+        }
+    }
+}
+
+/// A connection that nothing but subscriptions is sent over.
+struct Connection {
+    client: Client,
+    task: Task,
+    messages: Receiver<Message>,
+    patience: Duration,
+}
+
+/// Which channels were to be confirmed, and how that went.
+type Confirmation = BoxFuture<'static, (Vec<Name>, Result<(), Fault>)>;
+
+impl Connection {
+    async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
+        let config = Config {
+            fail_fast: true,
+            // Announcements come in between answers.
+            version: RespVersion::RESP3,
+            ..endpoint.config.clone()
+        };
+        let performance = PerformanceConfig {
+            default_command_timeout: endpoint.timeout,
+            broadcast_channel_capacity: MOST_WAITING,
+            ..Default::default()
+        };
+        let connection = link::connection_config(endpoint.timeout);
+        let client = Client::new(config, Some(performance), Some(connection), None);
+        let messages = client.message_rx();
+        let task = timeout(endpoint.timeout, link::start(&client))
+            .await
+            .map_err(|_| link::disconnected("no answer".into()))??;
+        Ok(Connection {
+            client,
+            task,
+            messages,
+            patience: endpoint.timeout,
+        })
+    }
+
+    /// Until nobody has listened for a while (`None`), or the connection ends.
+    async fn serve(
+        mut self,
+        audience: &mut Audience,
+        inbox: &mut mpsc::UnboundedReceiver<Order>,
+    ) -> Option<Fault> {
+        let mut confirmations = FuturesUnordered::new();
+        let confirmation = self.subscribe(audience.names()).await;
+        confirmations.push(confirmation);
+        let mut idle_since = Instant::now();
+        loop {
+            let is_idle = audience.channels.is_empty();
+            tokio::select! {
+                biased;
+                message = self.messages.recv() => match message {
+                    Ok(message) => audience.heard(&message),
+                    // Some were missed. Whoever waits has to ask.
+                    Err(RecvError::Lagged(_)) => {
+                        audience.tell(Listener::deaf);
+                        audience.names().iter().for_each(|name| audience.is_live(name));
+                    }
+                    Err(RecvError::Closed) => return Some(link::disconnected("closed".into())),
+                },
+                Some((channels, outcome)) = confirmations.next() => match outcome {
+                    Ok(()) => channels.iter().for_each(|name| audience.is_live(name)),
+                    Err(fault) => return Some(fault),
+                },
+                order = inbox.recv() => {
+                    let mut news = Vec::new();
+                    let mut order = Some(order?);
+                    // What comes together goes out together.
+                    while let Some(next) = order {
+                        match audience.take(next) {
+                            Some(Change::Subscribe(name)) => news.push(name),
+                            Some(Change::Unsubscribe(name)) => {
+                                news.retain(|(new, _): &Name| *new != name);
+                                let _ = self.client.unsubscribe(&*name).await;
+                            }
+                            None => {}
+                        }
+                        order = inbox.try_recv().ok();
+                    }
+                    if !news.is_empty() {
+                        let confirmation = self.subscribe(news).await;
+                        confirmations.push(confirmation);
+                    }
+                    idle_since = Instant::now();
+                }
+                fault = self.task.ended() => return Some(fault),
+                () = sleep_until(idle_since + KEPT), if is_idle => return None,
+            }
+        }
+    }
+
+    /// Subscribes, and asks something that is answered after that has been done. An error of the subscription is taken for that
+    /// answer: after one, no answer can be told from another, and the connection is given up.
+    async fn subscribe(&self, channels: Vec<Name>) -> Confirmation {
+        let names: Vec<String> = channels.iter().map(|(name, _)| (**name).to_owned()).collect();
+        let subscribed = self.client.subscribe(names).await;
+        let (client, patience) = (self.client.clone(), self.patience);
+        Box::pin(async move {
+            let confirmed = async {
+                subscribed?;
+                client
+                    .custom::<Value, Value>(link::command("PING"), vec![Value::from_static_str("subscribed")])
+                    .await
+            };
+            let outcome = match timeout(patience, confirmed).await {
+                Ok(Ok(answer)) if answer.as_str().as_deref() == Some("subscribed") => Ok(()),
+                Ok(Ok(_)) => Err(link::disconnected("answers are out of order".into())),
+                Ok(Err(error)) => Err(link::refusal(&error)),
+                Err(_) => Err(link::disconnected("no answer to a subscription".into())),
+            };
+            (channels, outcome)
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! Whose turn it is: how long a lock stays among those of one process, and who goes first of several (W1, W2).
+//!
+//! In one process, the lock passes from one to the next behind its deletion, faster than any other could ask for it. So that
+//! this does not go on for ever, a process whose turn is over lets the others go first, as it knows from the nodes how many
+//! there are.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Most hand-overs in a row while others wait.
+const MOST_IN_A_ROW: usize = 16;
+/// The turn is over at the first release after this long.
+const LONGEST: Duration = Duration::from_millis(500);
+/// Who goes next but does not, is waited for this long at least, and at most.
+const SHORTEST_SLOT: Duration = Duration::from_millis(5);
+const LONGEST_SLOT: Duration = Duration::from_millis(100);
+/// A process that let the others go first may have been forgotten after this long.
+const FORGOTTEN: Duration = Duration::from_secs(1);
+
+/// The turns of one process at one lock.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// So many processes wait elsewhere, as far as is known.
+    others: u32,
+    began: Option<Instant>,
+    /// Hand-overs left in this turn.
+    left: usize,
+    /// The turn is over since then.
+    over: Option<Instant>,
+}
+
+impl Turns {
+    /// The lock was got, and `waiting` more of this process want it.
+    pub(crate) fn got(&mut self, waiting: usize, now: Instant) {
+        if self.over.take().is_some() || self.began.is_none() {
+            self.began = Some(now);
+            self.left = waiting.min(MOST_IN_A_ROW);
+        }
+    }
+
+    /// The lock is being given up. Whether it stays in the process.
+    pub(crate) fn given_up(&mut self, anybody_waits: bool, now: Instant) -> bool {
+        let is_long = self.began.is_none_or(|began| now - began >= LONGEST);
+        let stays = anybody_waits && (self.others == 0 || self.left > 0 && !is_long);
+        if !stays {
+            self.over = Some(now);
+            self.began = None;
+        } else if self.others > 0 {
+            self.left -= 1;
+        }
+        stays
+    }
+
+    /// Somebody elsewhere has it.
+    pub(crate) fn refused(&mut self) {
+        self.began = None;
+    }
+
+    /// So many wait elsewhere.
+    pub(crate) fn told(&mut self, others: u32) {
+        self.others = others;
+    }
+
+    /// How many go first, if the turn is over, and since when it is.
+    pub(crate) fn others_first(&self, now: Instant) -> Option<(u32, Instant)> {
+        self.over
+            .filter(|over| self.others > 0 && now - *over < FORGOTTEN)
+            .map(|over| (self.others, over))
+    }
+}
+
+/// The place of a process among those who wait for one lock. Each release that is announced brings it one forward; it has its
+/// turn when it is in front, or when all those in front of it have let theirs pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) in_front: u32,
+    /// How long the others are waited for, each.
+    slot: Duration,
+}
+
+impl Place {
+    /// Behind so many. `round_trip` is what it takes to ask.
+    pub(crate) fn behind(in_front: u32, round_trip: Duration) -> Place {
+        Place {
+            in_front,
+            slot: (4 * round_trip).clamp(SHORTEST_SLOT, LONGEST_SLOT),
+        }
+    }
+
+    /// How long the others are waited for when the lock is free.
+    pub(crate) fn courtesy(&self) -> Duration {
+        self.slot.saturating_mul(self.in_front)
+    }
+
+    /// The same when somebody is said to take it.
+    pub(crate) fn patience(&self) -> Duration {
+        self.slot.saturating_mul(self.in_front.saturating_add(2))
+    }
+
+    /// Somebody's turn begins.
+    pub(crate) fn one_forward(&mut self) {
+        self.in_front = self.in_front.saturating_sub(1);
+    }
+}

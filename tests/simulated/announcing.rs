@@ -1,0 +1,337 @@
+//! W2: nodes tell of releases, so that those who wait elsewhere need not ask.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorlock::{AcquireError, Redlock};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::nodes::{Server, ms, redlock};
+
+const ONE_WAY: u64 = 10;
+
+fn servers(nodes: usize) -> Vec<Arc<Server>> {
+    (0..nodes)
+        .map(|number| Server::new(number, || ms(ONE_WAY)))
+        .collect()
+}
+
+fn manager(servers: &[Arc<Server>]) -> Redlock {
+    redlock(servers, Redlock::builder().within(ms(600_000)))
+}
+
+fn asked(servers: &[Arc<Server>]) -> usize {
+    servers.iter().map(|server| server.acquires()).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_elsewhere_is_told_and_asks_at_once() {
+    fastrand::seed(7);
+    let servers = servers(5);
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    for _ in 0..20 {
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(20_000)).await;
+        let given_up = Instant::now();
+        let _ = lease.release().await;
+        let next = waiting.await.unwrap().unwrap();
+        // There and out again; there and back. Timers have the resolution of a millisecond.
+        assert!(
+            given_up.elapsed() <= ms(4 * ONE_WAY + 8),
+            "{:?}",
+            given_up.elapsed()
+        );
+        let _ = next.release().await;
+        // Until nobody remembers who was waiting.
+        sleep(ms(3_000)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nobody_releases_nobody_asks() {
+    let servers = servers(5);
+    let holder = manager(&servers);
+    let _lease = holder.lock("job").acquire().await.unwrap();
+    let waiters: Vec<Redlock> = (0..4).map(|_| manager(&servers)).collect();
+    let mut waiting = JoinSet::new();
+    for waiter in waiters.iter().chain([&holder]) {
+        for _ in 0..8 {
+            waiting.spawn(waiter.lock("job").acquire());
+        }
+    }
+    sleep(ms(1_000)).await;
+    let before = asked(&servers);
+    sleep(ms(5_000)).await;
+    assert_eq!(asked(&servers), before);
+    // In case that they are not told after all, they do ask now and then.
+    sleep(ms(60_000)).await;
+    let later = asked(&servers) - before;
+    assert!((4 * 5 * 3..4 * 5 * 10).contains(&later), "{later}");
+}
+
+/// Of one process, nobody asks at all while another one of it has it.
+#[tokio::test(start_paused = true)]
+async fn in_one_process_nobody_asks_twice() {
+    let servers = servers(5);
+    let manager = manager(&servers);
+    let works = (0..50).map(|_| async {
+        let lease = manager.lock("job").acquire().await.unwrap();
+        sleep(ms(1_000)).await;
+        let _ = lease.release().await;
+    });
+    join_all(works).await;
+    // One each, and one that found it held.
+    assert_eq!(asked(&servers), 5 * 51);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_told_asks_again_and_again() {
+    for silent in [3, 5] {
+        let servers = servers(5);
+        servers[..silent].iter().for_each(|server| server.mute(true));
+        let (holder, waiter) = (manager(&servers), manager(&servers));
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(10_000)).await;
+        assert!(asked(&servers) > 5 * 20, "{}", asked(&servers));
+        let _ = lease.release().await;
+        let _ = timeout(ms(600), waiting).await.unwrap().unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_silent_nodes_of_five_make_no_difference() {
+    let servers = servers(5);
+    servers[..2].iter().for_each(|server| server.mute(true));
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("job").acquire());
+    sleep(ms(1_000)).await;
+    let before = asked(&servers);
+    sleep(ms(5_000)).await;
+    assert_eq!(asked(&servers), before);
+    let _ = lease.release().await;
+    let _ = timeout(ms(4 * ONE_WAY + 8), waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+}
+
+/// Connections that announcements come over break, and are made again.
+#[tokio::test(start_paused = true)]
+async fn who_is_told_no_more_asks_and_who_is_told_again_does_not() {
+    let servers = servers(5);
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("job").acquire());
+    sleep(ms(2_000)).await;
+    let before = asked(&servers);
+    servers.iter().for_each(|server| server.mute(true));
+    sleep(ms(5_000)).await;
+    let meanwhile = asked(&servers);
+    assert!(meanwhile - before > 5 * 8, "{}", meanwhile - before);
+    servers.iter().for_each(|server| server.mute(false));
+    sleep(ms(100)).await;
+    // What was released before it listened again, it has to ask about: once.
+    let again = asked(&servers);
+    assert!(again - meanwhile <= 10, "{}", again - meanwhile);
+    sleep(ms(5_000)).await;
+    assert_eq!(asked(&servers), again);
+    let _ = lease.release().await;
+    let _ = timeout(ms(4 * ONE_WAY + 8), waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_while_nobody_listens_yet_is_not_missed() {
+    for after in 0..120 {
+        let servers = servers(5);
+        let (holder, waiter) = (manager(&servers), manager(&servers));
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(after)).await;
+        let _ = lease.release().await;
+        let released = Instant::now();
+        let _ = timeout(ms(500), waiting).await.unwrap().unwrap().unwrap();
+        assert!(released.elapsed() < ms(200), "{after}: {:?}", released.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_died_is_waited_for_until_its_keys_expire_and_no_longer() {
+    let servers = servers(5);
+    let holder = redlock(&servers, Redlock::builder().ttl(ms(3_000)).watchdog(false));
+    let waiter = manager(&servers);
+    std::mem::forget(holder.lock("job").acquire().await.unwrap());
+    let started = Instant::now();
+    let _ = waiter.lock("job").acquire().await.unwrap();
+    let waited = started.elapsed();
+    assert!((ms(2_900)..ms(3_100)).contains(&waited), "{waited:?}");
+}
+
+/// A forgotten lease of this process: nobody will say that it has expired.
+#[tokio::test(start_paused = true)]
+async fn nor_is_a_lease_of_the_same_process() {
+    let servers = servers(5);
+    let manager = redlock(&servers, Redlock::builder().ttl(ms(3_000)).watchdog(false));
+    for _ in 0..3 {
+        std::mem::forget(manager.lock("job").acquire().await.unwrap());
+        let started = Instant::now();
+        let waits = (0..3).map(|_| manager.lock("job").forever().acquire());
+        let (lease, _, others) = futures_util::future::select_all(waits.map(Box::pin)).await;
+        let waited = started.elapsed();
+        assert!((ms(2_800)..ms(3_100)).contains(&waited), "{waited:?}");
+        drop(others);
+        let _ = lease.unwrap().release().await;
+    }
+}
+
+/// Someone's life among many: takes the lock, keeps it for a moment, and at once wants it again.
+async fn work(manager: Redlock, until: Instant) -> Vec<Duration> {
+    let mut waits = Vec::new();
+    while Instant::now() < until {
+        let asked = Instant::now();
+        let lease = manager.lock("job").acquire().await.unwrap();
+        waits.push(asked.elapsed());
+        sleep(ms(5)).await;
+        let _ = lease.release().await;
+    }
+    waits
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_starves_and_the_lock_is_hardly_ever_idle() {
+    for (processes, workers) in [(2, 1), (2, 4), (8, 1), (8, 4), (1, 16)] {
+        fastrand::seed(7);
+        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
+        let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
+        let until = Instant::now() + ms(60_000);
+        let works = managers
+            .iter()
+            .flat_map(|manager| (0..workers).map(|_| work(manager.clone(), until)));
+        let waits: Vec<Vec<Duration>> = join_all(works).await;
+        let grants: usize = waits.iter().map(Vec::len).sum();
+        let all: Vec<Duration> = waits.iter().flatten().copied().collect();
+        let mean = all.iter().sum::<Duration>() / grants as u32;
+        let longest = all.iter().max().unwrap();
+        let fewest = waits.iter().map(Vec::len).min().unwrap();
+        let most = waits.iter().map(Vec::len).max().unwrap();
+        println!(
+            "{processes} x {workers}: {grants} grants, {fewest} to {most} each, wait {mean:?}, longest {longest:?}, {} asked",
+            asked(&servers) / grants
+        );
+        // Holding takes 6, handing over 2 or more.
+        assert!(grants > 60_000 / 20, "{grants}");
+        assert!(*longest < 20 * mean, "{longest:?}");
+        assert!(most <= 2 * fewest, "{fewest} to {most}");
+    }
+}
+
+/// How long the lock was nobody's although somebody wanted it.
+#[derive(Default)]
+struct Idle {
+    wanted: usize,
+    held: usize,
+    since: Option<Instant>,
+    longest: Duration,
+}
+
+impl Idle {
+    fn change(&mut self, wanted: isize, held: isize) {
+        if let Some(since) = self.since {
+            self.longest = self.longest.max(since.elapsed());
+        }
+        self.wanted = self.wanted.checked_add_signed(wanted).unwrap();
+        self.held = self.held.checked_add_signed(held).unwrap();
+        let is_idle = self.wanted > 0 && self.held == 0;
+        self.since = is_idle.then(|| self.since.unwrap_or_else(Instant::now));
+    }
+}
+
+/// Whoever waits may give up at any time, and is not missed.
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_leaves_nobody_asleep() {
+    let mut longest = Duration::ZERO;
+    for seed in 0..100 {
+        fastrand::seed(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let servers = servers(5);
+        let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
+        let idle: Arc<Mutex<Idle>> = Arc::default();
+        let mut lives = JoinSet::new();
+        for life in 0..9 {
+            let manager = managers[life % 3].clone();
+            let mut random = random.fork();
+            let idle = idle.clone();
+            let change = move |wanted, held| idle.lock().unwrap().change(wanted, held);
+            lives.spawn(async move {
+                for _ in 0..20 {
+                    let patience = ms(random.u64(0..400));
+                    change(1, 0);
+                    let outcome = timeout(patience, manager.lock("job").acquire()).await;
+                    if let Ok(lease) = outcome {
+                        let lease = lease.unwrap();
+                        change(-1, 1);
+                        sleep(ms(random.u64(0..60))).await;
+                        change(0, -1);
+                        match random.bool() {
+                            true => drop(lease.release().await),
+                            false => drop(lease),
+                        }
+                    } else {
+                        change(-1, 0);
+                        sleep(ms(random.u64(0..30))).await;
+                    }
+                }
+            });
+        }
+        while let Some(life) = lives.join_next().await {
+            life.unwrap();
+        }
+        let idle = idle.lock().unwrap().longest;
+        // Somebody who has just got it may give up before knowing that, and it is deleted in the background: some round trips.
+        assert!(idle < ms(300), "seed {seed}: {idle:?}");
+        longest = longest.max(idle);
+        for manager in &managers {
+            manager.shutdown().await;
+        }
+        assert!(servers.iter().all(|server| server.keys() == 0), "seed {seed}");
+    }
+    println!("idle for {longest:?} at most");
+}
+
+/// W3: the votes themselves settle who goes on.
+#[tokio::test(start_paused = true)]
+async fn a_split_vote_is_settled_in_the_same_attempt() {
+    let mut settled = 0;
+    for seed in 0..200 {
+        fastrand::seed(seed);
+        let servers: Vec<_> = (0..5)
+            .map(|number| {
+                let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 32);
+                Server::new(number, move || Duration::from_micros(random.u64(9_000..=11_000)))
+            })
+            .collect();
+        let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
+        let tries = managers.iter().map(|manager| manager.lock("job").try_acquire());
+        let outcomes = join_all(tries).await;
+        let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        assert!(won <= 1, "seed {seed}");
+        settled += won;
+        for outcome in outcomes {
+            match outcome {
+                Ok(lease) => drop(lease.release().await),
+                Err(error) => assert!(matches!(error, AcquireError::Held { .. }), "{error}"),
+            }
+        }
+    }
+    println!("{settled} of 200");
+    assert!(settled > 180, "{settled} of 200");
+}

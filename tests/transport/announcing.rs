@@ -1,0 +1,216 @@
+//! W2, T5: announcements of releases, on connections of their own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use quorlock::testbed::{TestNode, Testbed};
+use quorlock::{Redlock, ReleaseOutcome};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::common::{MOMENT, unguarded};
+use crate::{PATIENCE, calls, connect, eventually, testbed};
+
+const CHANNEL: &str = "quorlock:job#free";
+
+/// How many listen to the channel of "job".
+async fn listeners(node: &TestNode) -> i64 {
+    let reply = node.command(&["PUBSUB", "NUMSUB", CHANNEL]).await.unwrap();
+    reply.as_array().unwrap()[1].as_int().unwrap()
+}
+
+async fn all_listen(testbed: &Testbed, listeners_each: i64) {
+    for node in testbed.nodes() {
+        eventually("it is listened to", async || {
+            listeners(node).await == listeners_each
+        })
+        .await;
+    }
+}
+
+async fn asked(testbed: &Testbed) -> u64 {
+    let mut asked = 0;
+    for node in testbed.nodes() {
+        asked += calls(node, "evalsha").await + calls(node, "eval").await;
+    }
+    asked
+}
+
+/// Connections that do nothing but listen.
+async fn ears(node: &TestNode) -> usize {
+    let list = node.command(&["CLIENT", "LIST", "TYPE", "PUBSUB"]).await.unwrap();
+    list.as_str()
+        .unwrap()
+        .lines()
+        .filter(|line| !line.is_empty())
+        .count()
+}
+
+#[tokio::test]
+async fn who_waits_elsewhere_is_told_and_does_not_ask_before() {
+    let testbed = testbed(3, false).await;
+    let (holder, waiter) = (connect(&testbed).await, connect(&testbed).await);
+    let lease = holder.lock("job").acquire().await.unwrap();
+    assert_eq!(ears(&testbed.nodes()[0]).await, 0, "nobody waits");
+    let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
+    all_listen(&testbed, 1).await;
+    // It has asked once more since it listens, or is about to.
+    eventually("it sleeps", async || {
+        let before = asked(&testbed).await;
+        sleep(5 * MOMENT).await;
+        asked(&testbed).await == before
+    })
+    .await;
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    let lease = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    // When nobody waits any more, nobody listens, and after a while there is no connection for it either.
+    all_listen(&testbed, 0).await;
+    for node in testbed.nodes() {
+        eventually("the connection is closed", async || ears(node).await == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_hung_node_and_a_dead_one_do_not_keep_anybody_from_hearing() {
+    let testbed = testbed(5, false).await;
+    let (holder, waiter) = (connect(&testbed).await, connect(&testbed).await);
+    testbed.nodes()[0].stop().unwrap();
+    testbed.nodes()[1].kill().await.unwrap();
+    for _ in 0..10 {
+        let lease = holder.lock("job").forever().acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
+        for node in &testbed.nodes()[2..] {
+            eventually("it is listened to", async || listeners(node).await >= 1).await;
+        }
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        let lease = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    }
+}
+
+/// Some who want it, each with a manager of its own, each so many times; never two at a time.
+async fn contend(managers: Vec<Redlock>, times: usize) {
+    let held = Arc::new(AtomicBool::new(false));
+    let mut lives = JoinSet::new();
+    for manager in managers {
+        let held = held.clone();
+        lives.spawn(async move {
+            for _ in 0..times {
+                let lease = manager.lock("job").forever().acquire().await.unwrap();
+                assert!(!held.swap(true, SeqCst), "two at a time");
+                tokio::task::yield_now().await;
+                held.store(false, SeqCst);
+                assert_eq!(lease.release().await, ReleaseOutcome::Released);
+            }
+        });
+    }
+    let all = async {
+        while let Some(life) = lives.join_next().await {
+            life.unwrap()
+        }
+    };
+    timeout(4 * PATIENCE, all).await.unwrap();
+}
+
+/// What is cut is made again, and what was missed meanwhile is asked about.
+#[tokio::test]
+async fn connections_for_announcements_may_be_cut_at_any_time() {
+    let testbed = testbed(3, false).await;
+    let mut managers = Vec::new();
+    for _ in 0..4 {
+        managers.push(connect(&testbed).await);
+    }
+    let cut = async {
+        loop {
+            for node in testbed.nodes() {
+                node.command(&["CLIENT", "KILL", "TYPE", "PUBSUB"]).await.unwrap();
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = contend(managers, 50) => {}
+        () = cut => {}
+    }
+    assert!(calls(&testbed.nodes()[0], "subscribe").await > 10);
+}
+
+/// A refused subscription must not be taken for the answer to anything else: locks stay right, and pass at the back-off rate.
+#[tokio::test]
+async fn users_without_the_right_to_listen_or_to_announce_have_locks_all_the_same() {
+    for missing in ["-subscribe", "-publish", "resetchannels", "-pubsub"] {
+        let testbed = testbed(3, false).await;
+        let mut urls = Vec::new();
+        for node in testbed.nodes() {
+            let rights = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", missing];
+            assert_eq!(node.command(&rights).await.unwrap().as_str(), Some("OK"));
+            urls.push(format!("redis://app:pw@{}", node.addr()));
+        }
+        let mut managers = Vec::new();
+        for _ in 0..2 {
+            managers.push(unguarded(&urls).await);
+        }
+        let warned = managers[0].nodes().iter().any(
+            |node| matches!(&node.state, quorlock::node::NodeState::Up { warnings } if warnings.iter().any(|warning| warning.contains("+publish"))),
+        );
+        assert_eq!(
+            warned,
+            ["-publish", "resetchannels"].contains(&missing),
+            "{missing}"
+        );
+        if missing == "-publish" {
+            // Found out late, unless somebody of the same process waits, or it has not been waited for long.
+            let lease = managers[0].lock("job").acquire().await.unwrap();
+            assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        } else {
+            contend(managers, 5).await;
+        }
+        for node in testbed.nodes() {
+            assert!(calls(node, "subscribe").await < 20, "{missing}");
+        }
+    }
+}
+
+/// Anybody may publish there.
+#[tokio::test]
+async fn what_is_no_announcement_is_ignored() {
+    let testbed = testbed(3, false).await;
+    let (holder, waiter) = (connect(&testbed).await, connect(&testbed).await);
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
+    all_listen(&testbed, 1).await;
+    sleep(3 * MOMENT).await;
+    let before = asked(&testbed).await;
+    let token = "6b0f3c5e-6a0e-4f0b-9d55-2f0c1d5f2a11";
+    let long = "x".repeat(100_000);
+    for said in [
+        "",
+        "f",
+        "hello",
+        token,
+        &format!("x{token}"),
+        &format!("f{token}0"),
+        &long,
+        "ü",
+        "\u{0}",
+    ] {
+        for node in testbed.nodes() {
+            node.command(&["PUBLISH", CHANNEL, said]).await.unwrap();
+        }
+    }
+    sleep(3 * MOMENT).await;
+    assert_eq!(asked(&testbed).await, before);
+    // What looks like one makes it ask, once, and it finds out.
+    for node in testbed.nodes() {
+        node.command(&["PUBLISH", CHANNEL, &format!("f{token}")])
+            .await
+            .unwrap();
+    }
+    eventually("it asks", async || asked(&testbed).await == before + 3).await;
+    assert!(lease.is_held());
+    assert!(!waiting.is_finished());
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    let _ = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+}
