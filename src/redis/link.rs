@@ -298,14 +298,15 @@ impl Link {
         let mut doubted = false;
         let answer = loop {
             tokio::select! {
+                // The library gives a call up after the longest patience, too. Doubt comes first, or there would be none.
                 biased;
-                answer = &mut call => break answer,
-                () = self.closed.cancelled() => {
-                    return Err(Fault::ConnectionLost { reason: "closed before the answer".into() });
-                }
                 () = &mut doubts, if !doubted => {
                     doubted = true;
                     self.suspect.notify_one();
+                }
+                answer = &mut call => break answer,
+                () = self.closed.cancelled() => {
+                    return Err(Fault::ConnectionLost { reason: "closed before the answer".into() });
                 }
             }
         };

@@ -201,6 +201,21 @@ async fn callers_with_long_budgets_do_not_hide_a_hung_connection() {
     .await;
 }
 
+/// T4: also where all of them have that much time, as with the TTL that locks come with.
+#[tokio::test]
+async fn long_budgets_of_all_callers_do_not_hide_a_hung_connection() {
+    let testbed = testbed(3, false).await;
+    let redlock = connect(&testbed).await;
+    testbed.nodes()[2].stop().unwrap();
+    eventually("the hung connection is given up", async || {
+        let lease = redlock.lock("patient").try_acquire().await.unwrap();
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        !is_up(&redlock, 2)
+    })
+    .await;
+    testbed.nodes()[2].resume().unwrap();
+}
+
 /// The connections live on the runtime of their manager. Without it, nodes are out of reach and say so.
 #[test]
 fn nodes_whose_runtime_has_ended_are_out_of_reach() {
