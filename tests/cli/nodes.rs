@@ -1,0 +1,140 @@
+//! What is said of nodes, and of those that are missing.
+
+use quorlock::testbed::Testbed;
+
+use crate::support::{finish, text, with};
+use crate::testbed;
+
+/// Servers that were just started, and of which nobody can tell whether they have forgotten anything.
+#[tokio::test]
+async fn nodes_that_have_just_started_are_said_to_be_waited_for() {
+    let testbed = Testbed::builder().nodes(1).arg("appendonly", "no");
+    let testbed = testbed.start().await.unwrap();
+    let urls = testbed.urls();
+    let output = finish(with(&urls, &["run", "--no-wait", "r", "--", "true"])).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{said}");
+    assert!(
+        said.contains("may have forgotten locks") && said.contains("--wait"),
+        "{said}"
+    );
+    let short = ["--ttl", "1s", "--guard-window", "1s", "--wait", "30s"];
+    let waiting = [&["run"], &short[..], &["r", "--", "true"]].concat();
+    assert_eq!(finish(with(&urls, &waiting)).await.status.code(), Some(0));
+    let at_once = ["run", "--no-wait", "--no-restart-guard", "r", "--", "true"];
+    assert_eq!(finish(with(&urls, &at_once)).await.status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn without_a_quorum_every_node_is_named_and_no_password() {
+    let testbed = Testbed::builder()
+        .nodes(5)
+        .password("sEcReT")
+        .start()
+        .await
+        .unwrap();
+    let urls = testbed.urls();
+    assert_eq!(
+        finish(with(&urls, &["run", "r", "--", "true"]))
+            .await
+            .status
+            .code(),
+        Some(0)
+    );
+    let dead = &testbed.nodes()[..3];
+    for node in dead {
+        node.kill().await.unwrap();
+    }
+    let options: Vec<&str> = urls.iter().flat_map(|url| ["--node", url]).collect();
+    for output in [&[][..], &["-vvv"], &["--json", "-vvv"]] {
+        for (mut arguments, held) in [
+            (vec!["run", "--connect-timeout", "200ms", "r"], true),
+            (vec!["status", "--connect-timeout", "200ms"], false),
+        ] {
+            arguments.extend(output);
+            arguments.extend(&options);
+            if held {
+                arguments.extend(["--", "echo", "ran"]);
+            }
+            let output = finish(with(&[], &arguments)).await;
+            let said = text(&output.stderr) + &text(&output.stdout);
+            assert_eq!(output.status.code(), Some(69), "{said}");
+            for node in dead {
+                assert!(said.contains(&node.addr().to_string()), "{said}");
+            }
+            assert!(!said.contains("sEcReT"), "{said}");
+            assert!(!said.contains("\nran"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_named_but_not_shown() {
+    let testbed = Testbed::builder()
+        .nodes(1)
+        .password("right")
+        .start()
+        .await
+        .unwrap();
+    let url = testbed.urls()[0].replace("right", "wRoNg");
+    for output in [&[][..], &["--json"], &["-vvv"]] {
+        let arguments = ["run", "--connect-timeout", "200ms", "--node", &url];
+        let arguments = [&arguments[..], output, &["r", "--", "env"]].concat();
+        let output = finish(with(&[], &arguments)).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(69), "{said}");
+        assert!(said.contains("authentication failed"), "{said}");
+        assert!(!said.contains("wRoNg"), "{said}");
+    }
+    // Nor does the command get to know the right one.
+    let arguments = ["run", "-vvv", "--node", &testbed.urls()[0], "r", "--", "env"];
+    let output = finish(with(&[], &arguments)).await;
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stderr) + &text(&output.stdout);
+    assert!(
+        said.contains("QUORLOCK_RESOURCE=r") && !said.contains("right"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn warnings_reach_the_user() {
+    let testbed = Testbed::builder()
+        .nodes(1)
+        .arg("maxmemory-policy", "allkeys-lru")
+        .start()
+        .await
+        .unwrap();
+    let output = finish(with(&testbed.urls(), &["run", "r", "--", "true"])).await;
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("warning: 127.0.0.1:") && said.contains("allkeys-lru"),
+        "{said}"
+    );
+    let output = finish(with(&testbed.urls(), &["status"])).await;
+    assert!(text(&output.stdout).contains("allkeys-lru"));
+}
+
+#[tokio::test]
+async fn status_tells_the_nodes_that_are_down() {
+    let testbed = testbed().await;
+    let urls = testbed.urls();
+    testbed.nodes()[1].kill().await.unwrap();
+    let output = finish(with(&urls, &["status"])).await;
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains(&format!("{}: up\n", testbed.nodes()[0].addr())),
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!("{}: not connected", testbed.nodes()[1].addr())),
+        "{said}"
+    );
+    assert!(said.contains("2 of 3 nodes up, 2 needed: quorum"), "{said}");
+
+    let output = finish(with(&urls, &["--json", "status"])).await;
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["up"], &told["quorum"]), (&2.into(), &2.into()));
+    assert_eq!(told["nodes"][1]["up"], false);
+}
