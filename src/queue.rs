@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::claim::Heirs;
 use crate::ear::Announcements;
@@ -28,6 +29,8 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 pub(crate) struct Queues<T> {
     by_key: Arc<Mutex<ByKey<T>>>,
     home: Handle,
+    /// Nothing is remembered any more.
+    closed: CancellationToken,
 }
 
 type ByKey<T> = HashMap<Arc<str>, Arc<Queue<T>>>;
@@ -62,7 +65,13 @@ impl<T: Send + 'static> Queues<T> {
         Queues {
             by_key: Arc::default(),
             home: home.clone(),
+            closed: CancellationToken::new(),
         }
+    }
+
+    /// When what is returned is dropped, queues are forgotten as soon as nobody is in them.
+    pub(crate) fn until_closed(&self) -> DropGuard {
+        self.closed.clone().drop_guard()
     }
 
     /// Takes the last place in the queue for a key, which is made if there is none.
@@ -120,6 +129,7 @@ impl<T> Clone for Queues<T> {
         Queues {
             by_key: self.by_key.clone(),
             home: self.home.clone(),
+            closed: self.closed.clone(),
         }
     }
 }
@@ -150,19 +160,22 @@ impl<T: Send + 'static> Drop for Stay<T> {
             let state = lock(&self.queue.state);
             state.announcements.is_some() || state.turns.others_first(Instant::now()).is_some()
         };
-        if is_of_use && !self.is_last_trace {
+        if is_of_use && !self.is_last_trace && !self.queues.closed.is_cancelled() {
             let trace = Stay {
                 queues: self.queues.clone(),
                 key: self.key.clone(),
                 queue: self.queue.clone(),
                 is_last_trace: true,
             };
-            let home = self.queues.home.clone();
+            let (home, closed) = (self.queues.home.clone(), self.queues.closed.clone());
             drop(queues);
             let until = Instant::now() + REMEMBERED;
             // Where the runtime has ended, the task is dropped at once, and the trace with it.
             let _ = home.clone().spawn(async move {
-                sleep_until(&home, until).await;
+                tokio::select! {
+                    () = closed.cancelled() => {}
+                    () = sleep_until(&home, until) => {}
+                }
                 drop(trace);
             });
         } else {

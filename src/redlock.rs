@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio_util::sync::DropGuard;
+
 use crate::acquire::{Acquire, Told};
 use crate::builder::RedlockBuilder;
 use crate::error::{AcquireError, ConnectError, RunError};
@@ -32,6 +34,7 @@ struct Inner {
     janitor: Janitor,
     shut_down: AtomicBool,
     queues: Queues<Told>,
+    _open: DropGuard,
 }
 
 /// One node of a set, as it stands.
@@ -77,6 +80,7 @@ impl Redlock {
                 defaults,
                 janitor,
                 shut_down,
+                _open: queues.until_closed(),
                 queues,
             }),
         }
