@@ -239,9 +239,12 @@ impl<T: Clone + Send + 'static> Place<T> {
         untils.filter(|until| *until > now).max()
     }
 
-    /// Asked for in vain: somebody elsewhere has it.
+    /// Asked for in vain: unless somebody of this process has it, somebody elsewhere does.
     pub(crate) fn refused(&self) {
-        lock(&self.stay.queue.state).turns.refused();
+        let mut state = lock(&self.stay.queue.state);
+        if state.leases.is_empty() {
+            state.turns.refused();
+        }
     }
 
     /// How many processes go first, and since when, if this one has just had its turn.
@@ -394,6 +397,34 @@ mod tests {
         late.freed();
         timeout(MOMENT, place.freed()).await.unwrap();
         timeout(MOMENT, place.freed()).await.expect_err("heard once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whose_turn_it_is_is_remembered_for_a_moment_and_not_when_all_is_over() {
+        let queues = Queues::<u32>::new(&Handle::current());
+        let open = queues.until_closed();
+        let key: Arc<str> = "job".into();
+        for _ in 0..2 {
+            let (mut holding, _) = queues.got(&key);
+            assert_eq!(holding.news(), News::Free, "nobody waits here");
+            holding.freed();
+            holding.told(0, 3);
+            drop(holding);
+            assert_eq!(queues.len(), 1);
+            let place = queues.enter(&key);
+            assert_eq!(place.others_first().map(|(others, _)| others), Some(3));
+            drop(place);
+            tokio::time::sleep(REMEMBERED + 2 * MOMENT).await;
+            assert_eq!(queues.len(), 0);
+        }
+        let (mut holding, _) = queues.got(&key);
+        holding.news();
+        holding.told(0, 3);
+        drop(holding);
+        assert_eq!(queues.len(), 1);
+        drop(open);
+        tokio::time::sleep(MOMENT).await;
+        assert_eq!(queues.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
