@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::clock::{self, Clock, Slept};
 use crate::error::{ConnectError, NodeVote, Votes};
-use crate::node::{Fault, Node, NodeState};
+use crate::node::{Fault, Node, NodeState, OwnerToken};
 use crate::options::{self, Backoff, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, OptionError, Wait};
 use crate::protocol::quorum::quorum;
 use crate::redis::{NodeConfig, RedisNode};
 use crate::redlock::Redlock;
-use crate::round::Home;
+use crate::round::{Home, Owners};
 
 /// Once a quorum is up, the others get this long to be found misconfigured.
 const GRACE: Duration = Duration::from_millis(250);
@@ -42,6 +42,7 @@ pub struct RedlockBuilder {
     connect_timeout: Duration,
     defaults: LockOptions,
     slept: Slept,
+    owners: Owners,
 }
 
 impl RedlockBuilder {
@@ -52,6 +53,7 @@ impl RedlockBuilder {
             connect_timeout: Duration::from_secs(5),
             defaults: LockOptions::default(),
             slept: clock::machine(),
+            owners: Arc::new(OwnerToken::random),
         }
     }
 
@@ -176,6 +178,15 @@ impl RedlockBuilder {
         self
     }
 
+    /// Where owner tokens come from with [`custom_nodes`](Self::custom_nodes): for simulations that are to be the same each time.
+    /// No number may ever come twice.
+    ///
+    /// With real nodes, they always come from the system's random source.
+    pub fn simulated_owner_tokens(mut self, source: impl Fn() -> u128 + Send + Sync + 'static) -> Self {
+        self.owners = Arc::new(move || OwnerToken::from(source()));
+        self
+    }
+
     /// Connects to all nodes and returns when a quorum is up and every node has been heard of, or a quarter of a second
     /// later. Nodes that are down join by themselves when they come up.
     ///
@@ -208,7 +219,8 @@ impl RedlockBuilder {
                 .into());
             }
         }
-        let home = Home::new(runtime, Clock::new(self.slept), configs.len());
+        let owners = Arc::new(OwnerToken::random);
+        let home = Home::new(runtime, Clock::new(self.slept), configs.len(), owners);
         let nodes = RedisNode::set(configs, &self.prefix, timeout, &home.runtime, &home.clock);
         quorum_is_up(&nodes, timeout).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
@@ -224,7 +236,7 @@ impl RedlockBuilder {
         self.defaults.terms()?;
         options::check_prefix(&self.prefix)?;
         check_count(nodes.len())?;
-        let home = Home::new(runtime, Clock::new(self.slept), nodes.len());
+        let home = Home::new(runtime, Clock::new(self.slept), nodes.len(), self.owners);
         Ok(Redlock::from_parts(
             nodes.into(),
             self.prefix,

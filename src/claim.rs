@@ -72,7 +72,7 @@ pub(crate) trait Heirs: Send {
 impl Claim {
     /// Sends an acquire to all nodes, under a token of its own (A1). A drop from here on cleans up.
     pub(crate) fn acquire(nodes: &Nodes, janitor: &Janitor, key: Arc<str>, terms: &Terms) -> Claim {
-        let owner = OwnerToken::random();
+        let owner = janitor.home().owner();
         let action = Action::Acquire {
             ttl: terms.ttl,
             fencing: terms.fencing.then(|| counting(nodes, terms)),

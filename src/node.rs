@@ -208,6 +208,13 @@ impl OwnerToken {
     }
 }
 
+impl From<u128> for OwnerToken {
+    /// One of your own choice, for tests. Whoever knows it can delete the lock.
+    fn from(number: u128) -> Self {
+        OwnerToken(Uuid::from_u128(number))
+    }
+}
+
 impl fmt::Debug for OwnerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OwnerToken(..)")

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::claim::Heirs;
 use crate::ear::Announcements;
@@ -28,6 +29,8 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 pub(crate) struct Queues<T> {
     by_key: Arc<Mutex<ByKey<T>>>,
     home: Handle,
+    /// Nothing is remembered any more.
+    closed: CancellationToken,
 }
 
 type ByKey<T> = HashMap<Arc<str>, Arc<Queue<T>>>;
@@ -62,7 +65,13 @@ impl<T: Send + 'static> Queues<T> {
         Queues {
             by_key: Arc::default(),
             home: home.clone(),
+            closed: CancellationToken::new(),
         }
+    }
+
+    /// When what is returned is dropped, queues are forgotten as soon as nobody is in them.
+    pub(crate) fn until_closed(&self) -> DropGuard {
+        self.closed.clone().drop_guard()
     }
 
     /// Takes the last place in the queue for a key, which is made if there is none.
@@ -120,6 +129,7 @@ impl<T> Clone for Queues<T> {
         Queues {
             by_key: self.by_key.clone(),
             home: self.home.clone(),
+            closed: self.closed.clone(),
         }
     }
 }
@@ -150,19 +160,22 @@ impl<T: Send + 'static> Drop for Stay<T> {
             let state = lock(&self.queue.state);
             state.announcements.is_some() || state.turns.others_first(Instant::now()).is_some()
         };
-        if is_of_use && !self.is_last_trace {
+        if is_of_use && !self.is_last_trace && !self.queues.closed.is_cancelled() {
             let trace = Stay {
                 queues: self.queues.clone(),
                 key: self.key.clone(),
                 queue: self.queue.clone(),
                 is_last_trace: true,
             };
-            let home = self.queues.home.clone();
+            let (home, closed) = (self.queues.home.clone(), self.queues.closed.clone());
             drop(queues);
             let until = Instant::now() + REMEMBERED;
             // Where the runtime has ended, the task is dropped at once, and the trace with it.
             let _ = home.clone().spawn(async move {
-                sleep_until(&home, until).await;
+                tokio::select! {
+                    () = closed.cancelled() => {}
+                    () = sleep_until(&home, until) => {}
+                }
                 drop(trace);
             });
         } else {
@@ -226,9 +239,12 @@ impl<T: Clone + Send + 'static> Place<T> {
         untils.filter(|until| *until > now).max()
     }
 
-    /// Asked for in vain: somebody elsewhere has it.
+    /// Asked for in vain: unless somebody of this process has it, somebody elsewhere does.
     pub(crate) fn refused(&self) {
-        lock(&self.stay.queue.state).turns.refused();
+        let mut state = lock(&self.stay.queue.state);
+        if state.leases.is_empty() {
+            state.turns.refused();
+        }
     }
 
     /// How many processes go first, and since when, if this one has just had its turn.
@@ -381,6 +397,34 @@ mod tests {
         late.freed();
         timeout(MOMENT, place.freed()).await.unwrap();
         timeout(MOMENT, place.freed()).await.expect_err("heard once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whose_turn_it_is_is_remembered_for_a_moment_and_not_when_all_is_over() {
+        let queues = Queues::<u32>::new(&Handle::current());
+        let open = queues.until_closed();
+        let key: Arc<str> = "job".into();
+        for _ in 0..2 {
+            let (mut holding, _) = queues.got(&key);
+            assert_eq!(holding.news(), News::Free, "nobody waits here");
+            holding.freed();
+            holding.told(0, 3);
+            drop(holding);
+            assert_eq!(queues.len(), 1);
+            let place = queues.enter(&key);
+            assert_eq!(place.others_first().map(|(others, _)| others), Some(3));
+            drop(place);
+            tokio::time::sleep(REMEMBERED + 2 * MOMENT).await;
+            assert_eq!(queues.len(), 0);
+        }
+        let (mut holding, _) = queues.got(&key);
+        holding.news();
+        holding.told(0, 3);
+        drop(holding);
+        assert_eq!(queues.len(), 1);
+        drop(open);
+        tokio::time::sleep(MOMENT).await;
+        assert_eq!(queues.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio_util::sync::DropGuard;
+
 use crate::acquire::{Acquire, Told};
 use crate::builder::RedlockBuilder;
 use crate::error::{AcquireError, ConnectError, RunError};
@@ -18,7 +20,8 @@ use crate::wait::Waiting;
 
 /// A set of independent Redis or Valkey masters on which locks are held.
 ///
-/// Make one per process and clone it freely: clones share their connections, one per node. It lives on the tokio runtime
+/// Make one per process and clone it freely: clones share their connections, one per node, and a second one while anybody waits
+/// for a lock that is held in another process. It lives on the tokio runtime
 /// that it was connected on; locks may be taken from others too.
 #[derive(Clone)]
 pub struct Redlock {
@@ -32,6 +35,7 @@ struct Inner {
     janitor: Janitor,
     shut_down: AtomicBool,
     queues: Queues<Told>,
+    _open: DropGuard,
 }
 
 /// One node of a set, as it stands.
@@ -80,6 +84,7 @@ impl Redlock {
                 defaults,
                 janitor,
                 shut_down,
+                _open: queues.until_closed(),
                 queues,
             }),
         }
@@ -205,7 +210,8 @@ impl LockRequest {
     /// Acquires the lock, trying for as long as set by [`within`](Self::within) or [`forever`](Self::forever).
     ///
     /// Those who wait for the same resource with the same manager (or a clone of it) get it in the order in which they came, and
-    /// only the first of them asks the nodes. `attempts` in errors counts an acquire's own.
+    /// only the first of them asks the nodes. `attempts` in errors counts an acquire's own. Who waits for somebody in another
+    /// process is told of the release by the nodes, and does not poll; processes take turns.
     ///
     /// # Errors
     /// [`AcquireError::Held`] if somebody else has it, [`AcquireError::NoQuorum`] if too few nodes answer: each with what

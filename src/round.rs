@@ -1,5 +1,6 @@
 //! One request to all nodes, until the verdict (A2-A4).
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeVote, Votes, vote};
-use crate::node::{Action, Fault, Fencing, Node, Reply, Request};
+use crate::node::{Action, Fault, Fencing, Node, OwnerToken, Reply, Request};
 use crate::protocol::fencing::credible;
 use crate::protocol::quorum::{Tally, Verdict};
 use crate::timer::sleep_until;
@@ -41,21 +42,39 @@ pub(crate) struct Round {
 }
 
 /// Where a manager lives: the runtime that its connections and clean-ups run on, and its clock.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Home {
     pub(crate) runtime: Handle,
     pub(crate) clock: Clock,
     /// How far each node's clock is known to have been put forward.
     advanced: Arc<[AtomicU64]>,
+    owners: Owners,
+}
+
+/// Where owner tokens come from.
+pub(crate) type Owners = Arc<dyn Fn() -> OwnerToken + Send + Sync>;
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Home")
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Home {
-    pub(crate) fn new(runtime: Handle, clock: Clock, nodes: usize) -> Self {
+    pub(crate) fn new(runtime: Handle, clock: Clock, nodes: usize, owners: Owners) -> Self {
         Home {
             runtime,
             clock,
             advanced: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
+            owners,
         }
+    }
+
+    /// A1: for one attempt.
+    pub(crate) fn owner(&self) -> OwnerToken {
+        (self.owners)()
     }
 
     /// What a node's clock has done is known from its answers.

@@ -15,6 +15,8 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// Who goes next but does not, is waited for this long at least, and at most.
 const SHORTEST_SLOT: Duration = Duration::from_millis(5);
 const LONGEST_SLOT: Duration = Duration::from_millis(100);
+/// However many are said to be in front.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// A process that let the others go first may have been forgotten after this long.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
@@ -84,22 +86,96 @@ impl Place {
     pub(crate) fn behind(in_front: u32, round_trip: Duration) -> Place {
         Place {
             in_front,
-            slot: (4 * round_trip).clamp(SHORTEST_SLOT, LONGEST_SLOT),
+            slot: round_trip.saturating_mul(4).clamp(SHORTEST_SLOT, LONGEST_SLOT),
         }
     }
 
     /// How long the others are waited for when the lock is free.
     pub(crate) fn courtesy(&self) -> Duration {
-        self.slot.saturating_mul(self.in_front)
+        self.slot.saturating_mul(self.in_front).min(LONGEST_WAIT)
     }
 
     /// The same when somebody is said to take it.
     pub(crate) fn patience(&self) -> Duration {
-        self.slot.saturating_mul(self.in_front.saturating_add(2))
+        let slots = self.in_front.saturating_add(2);
+        self.slot.saturating_mul(slots).min(LONGEST_WAIT)
     }
 
     /// Somebody's turn begins.
     pub(crate) fn one_forward(&mut self) {
         self.in_front = self.in_front.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nobody_else_waits_it_stays_for_as_long_as_somebody_wants_it() {
+        let (mut turns, start) = (Turns::default(), Instant::now());
+        turns.got(0, start);
+        for millis in 0..10_000 {
+            assert!(turns.given_up(true, start + MILLI * millis));
+            turns.got(3, start + MILLI * millis);
+        }
+        assert!(!turns.given_up(false, start));
+        assert_eq!(turns.others_first(start), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_others_wait_all_who_were_there_have_it_once() {
+        for waiting in 0..40 {
+            let (mut turns, start) = (Turns::default(), Instant::now());
+            turns.told(2);
+            for _ in 0..3 {
+                turns.got(waiting, start);
+                for _ in 0..waiting.min(MOST_IN_A_ROW) {
+                    assert!(turns.given_up(true, start), "{waiting}");
+                    turns.got(40, start);
+                }
+                assert!(!turns.given_up(true, start), "{waiting}");
+                assert_eq!(turns.others_first(start), Some((2, start)));
+            }
+            turns.told(0);
+            assert_eq!(turns.others_first(start), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_turns_end_and_are_forgotten() {
+        let (mut turns, start) = (Turns::default(), Instant::now());
+        turns.told(1);
+        turns.got(10, start);
+        let end = start + LONGEST - MILLI;
+        assert!(turns.given_up(true, end));
+        assert!(!turns.given_up(true, end + MILLI));
+        assert!(turns.others_first(end + FORGOTTEN).is_some());
+        assert!(turns.others_first(end + MILLI + FORGOTTEN).is_none());
+        // Lost to somebody elsewhere, who has had a turn since.
+        turns.got(10, start);
+        turns.refused();
+        turns.got(10, end);
+        assert!(turns.given_up(true, end + LONGEST - MILLI));
+    }
+
+    #[test]
+    fn the_first_does_not_wait_and_nobody_waits_for_ever() {
+        let mut place = Place::behind(3, MILLI);
+        let mut earlier = place.courtesy() + MILLI;
+        for _ in 0..3 {
+            assert!(place.courtesy() < earlier && place.patience() > place.courtesy());
+            earlier = place.courtesy();
+            place.one_forward();
+        }
+        assert_eq!(place.courtesy(), Duration::ZERO);
+        place.one_forward();
+        assert_eq!(place.in_front, 0);
+        for round_trip in [Duration::ZERO, MILLI, Duration::MAX / 8] {
+            let place = Place::behind(u32::MAX, round_trip);
+            assert_eq!((place.courtesy(), place.patience()), (LONGEST_WAIT, LONGEST_WAIT));
+        }
     }
 }

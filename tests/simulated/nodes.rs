@@ -228,6 +228,14 @@ impl Server {
         self.state().acquires
     }
 
+    /// Announces something, true or not.
+    pub(crate) fn say(&self, key: &str, owner: OwnerToken, news: News) {
+        let listeners: Vec<Listener> = self.state().listeners(&key.into()).cloned().collect();
+        listeners
+            .iter()
+            .for_each(|listener| listener.released(owner, news));
+    }
+
     /// Whether its connections for announcements are cut.
     pub(crate) fn mute(&self, mute: bool) {
         let mut state = self.state();

@@ -118,6 +118,7 @@ impl Client {
         };
         let desk = self.desk.clone();
         let builder = Redlock::builder()
+            .simulated_owner_tokens(|| fastrand::u128(..))
             .suspended_time(move || Duration::from_millis(desk.slept()))
             .restart_guard(plan.guard.is_some())
             .guard_window(plan.guard.unwrap_or_default());

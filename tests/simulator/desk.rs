@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorlock::LeaseHandle;
-use quorlock::node::{Fault, OwnerToken, Reply, Request};
+use quorlock::node::{Fault, Listener, News, OwnerToken, Reply, Request};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -47,6 +47,9 @@ pub(crate) struct Call {
 pub(crate) enum Parcel {
     Call(Call),
     Write(u64, Write),
+    /// It listens to a key on a server from now on; or no more.
+    Listen(usize, u64),
+    Leave(usize, u64),
     /// A phase of its programme is over.
     Done,
 }
@@ -88,6 +91,8 @@ struct Inner {
     last_sent: HashMap<OwnerToken, i64>,
     leases: Vec<(usize, LeaseHandle)>,
     guard_refusals: u64,
+    /// W2: by server and number.
+    listeners: BTreeMap<(usize, u64), (Arc<str>, Listener)>,
 }
 
 pub(crate) struct Desk {
@@ -123,6 +128,7 @@ impl Desk {
                 last_sent: HashMap::new(),
                 leases: Vec::new(),
                 guard_refusals: 0,
+                listeners: BTreeMap::new(),
             }),
             sent: Notify::new(),
             start: Instant::now(),
@@ -188,6 +194,27 @@ impl Desk {
     pub(crate) fn written(&self, id: u64, written: Written) {
         if let Some(reply) = self.inner().writes.remove(&id) {
             let _ = reply.send(written);
+        }
+    }
+
+    /// What it listens to, where it still does.
+    pub(crate) fn listener(&self, server: usize, id: u64) -> Option<(Arc<str>, Listener)> {
+        self.inner().listeners.get(&(server, id)).cloned()
+    }
+
+    /// It is told nothing by this server from now on; what it would like to listen to.
+    pub(crate) fn deaf(&self, server: usize) -> Vec<u64> {
+        let deaf: Vec<(u64, Listener)> = (self.inner().listeners)
+            .range((server, 0)..=(server, u64::MAX))
+            .map(|((_, id), (_, listener))| (*id, listener.clone()))
+            .collect();
+        deaf.iter().for_each(|(_, listener)| listener.deaf());
+        deaf.into_iter().map(|(id, _)| id).collect()
+    }
+
+    pub(crate) fn released(&self, server: usize, id: u64, owner: OwnerToken, news: News) {
+        if let Some((_, listener)) = self.listener(server, id) {
+            listener.released(owner, news);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::plan::Profile;
 use crate::world::Outcome;
 
 /// What has to occur now and then: otherwise, nothing is shown by its not going wrong.
-const SOMETIMES: [&str; 19] = [
+const SOMETIMES: [&str; 22] = [
     "contention: held",
     "takeover after a loss",
     "lost: expired",
@@ -28,6 +28,9 @@ const SOMETIMES: [&str; 19] = [
     "forgotten",
     "connections given up",
     "extended by hand",
+    "announced",
+    "announcement lost",
+    "split vote: asked again",
 ];
 
 /// In so many runs, all of that occurs.

@@ -67,6 +67,14 @@ pub(crate) enum Memory {
     Older(u64),
 }
 
+/// Somebody who is to be told of the releases of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ear {
+    pub(crate) client: usize,
+    pub(crate) key: Arc<str>,
+    pub(crate) id: u64,
+}
+
 /// What of interest has happened on a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Happened {
@@ -89,6 +97,8 @@ pub(crate) struct Server {
     pub(crate) durable: bool,
     /// What arrived while it was stopped.
     pub(crate) inbox: VecDeque<(usize, Call)>,
+    /// W2: which clients listen to which key.
+    pub(crate) audience: Vec<Ear>,
     state: State,
     kept: VecDeque<(u64, State)>,
 }
@@ -105,6 +115,7 @@ impl Server {
             remembers_since: started,
             durable,
             inbox: VecDeque::new(),
+            audience: Vec::new(),
             state: State::default(),
             kept: VecDeque::new(),
         }
@@ -114,6 +125,7 @@ impl Server {
         self.up = false;
         self.stopped = false;
         self.inbox.clear();
+        self.audience.clear();
     }
 
     pub(crate) fn restart(&mut self, now: u64, memory: Memory) {
@@ -155,13 +167,26 @@ impl Server {
         let mut happened = Happened::default();
         self.keep(now);
         self.expire(time, &call.request.key, &mut happened);
-        let answer = self.state.execute(time, now, client, call, &mut happened);
+        let mut answer = self.state.execute(time, now, client, call, &mut happened);
+        if let Ok(
+            Reply::Held {
+                listeners: listen, ..
+            }
+            | Reply::Released { listeners: listen },
+        ) = &mut answer
+        {
+            *listen = self.listeners(&call.request.key).count() as u32;
+        }
         let tells = match call.request.action {
             Action::Acquire { fencing, .. } => fencing.is_some(),
             Action::Heal { .. } | Action::Extend { .. } => true,
             Action::Raise { .. } | Action::Release { .. } => false,
         };
         (answer, tells.then_some(time), happened)
+    }
+
+    pub(crate) fn listeners(&self, key: &Arc<str>) -> impl Iterator<Item = &Ear> {
+        self.audience.iter().filter(move |ear| ear.key == *key)
     }
 
     fn keep(&mut self, now: u64) {
@@ -215,8 +240,8 @@ impl State {
                 if fencing.is_some() && time > call.latest {
                     return Err(Fault::TooLate);
                 }
-                if let Some((_, expires)) = holder.filter(|_| !mine) {
-                    return Ok(held(expires, time));
+                if let Some(holder) = holder.filter(|_| !mine) {
+                    return Ok(held(holder, time));
                 }
                 if !mine {
                     self.set(time, now, client, call, ttl.as_millis(), fencing.is_none());
@@ -229,8 +254,8 @@ impl State {
                 if time > call.latest {
                     return Err(Fault::TooLate);
                 }
-                if let Some((_, expires)) = holder.filter(|_| !mine) {
-                    return Ok(held(expires, time));
+                if let Some(holder) = holder.filter(|_| !mine) {
+                    return Ok(held(holder, time));
                 }
                 if !mine {
                     self.set(time, now, client, call, ttl.as_millis(), fencing.is_none());
@@ -342,11 +367,11 @@ fn is_outdated(value: u64, oldest: i64) -> bool {
     value < u64::try_from(oldest).unwrap_or(0).max(2)
 }
 
-fn held(expires: i64, time: i64) -> Reply {
+fn held((owner, expires): (OwnerToken, i64), time: i64) -> Reply {
     let left = u64::try_from(expires - time / 1_000).unwrap_or(0);
     Reply::Held {
         remaining: Some(std::time::Duration::from_millis(left)),
-        holder: None,
+        holder: Some(owner),
         listeners: 0,
     }
 }

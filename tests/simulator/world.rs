@@ -1,12 +1,15 @@
 //! One run: clients, servers and what is between them, event by event.
 
+mod announcements;
 pub(crate) mod event;
 mod network;
 mod trouble;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
+use quorlock::node::OwnerToken;
 
 use crate::check;
 use crate::client::Client;
@@ -35,6 +38,8 @@ pub(crate) struct World {
     heap: Heap<Event>,
     clients: Vec<Client>,
     servers: Vec<Server>,
+    /// Which acquires were sent to which server.
+    asked: HashSet<(OwnerToken, usize)>,
     wires: Vec<Vec<Wire>>,
     store: Store,
     accepted: check::Accepted,
@@ -69,6 +74,7 @@ impl World {
             rng: Rng::with_seed(seed),
             now: 0,
             heap: Heap::new(plan.clients),
+            asked: HashSet::new(),
             wires: (0..plan.clients).map(|_| wires()).collect(),
             clients,
             servers,
@@ -171,6 +177,10 @@ impl World {
                     let latency = self.rng.u64(1..=most);
                     self.push(now + latency, Event::Write(client, id, write));
                 }
+                Parcel::Listen(server, id) => self.subscribe(client, now, server, id),
+                Parcel::Leave(server, id) => self.servers[server]
+                    .audience
+                    .retain(|ear| (ear.client, ear.id) != (client, id)),
                 Parcel::Done => self.push(now + SETTLES_IN, Event::Audit { client }),
             }
         }
@@ -207,7 +217,11 @@ impl World {
                 }
             }
             Event::Answered(client, ref call, ..) => self.bring(client, call.server, event),
-            Event::Lost { client, server, .. } => self.bring(client, server, event),
+            Event::Lost { client, server, .. }
+            | Event::Hears(client, server, _)
+            | Event::Deaf(client, server)
+            | Event::Released(client, server, ..) => self.bring(client, server, event),
+            Event::Subscribe(client, server, id) => self.subscribed(client, server, id),
             Event::Doubt(client, call) => self.doubt(client, call),
             Event::Dial { client, server } => self.dial(client, server),
             Event::Dialled {

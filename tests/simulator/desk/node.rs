@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quorlock::node::{Action, Fault, Node, NodeState, Request};
+use quorlock::node::{Action, Fault, Listener, Listening, Node, NodeState, Request};
 use tokio::sync::oneshot;
 
 use super::{Answer, Call, Desk, Parcel};
@@ -92,6 +92,21 @@ impl Node for SimulatedNode {
         .boxed()
     }
 
+    fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
+        let id = {
+            let mut inner = self.desk.inner();
+            let id = inner.id();
+            inner.listeners.insert((self.server, id), (key.clone(), listener));
+            id
+        };
+        self.desk.send(Parcel::Listen(self.server, id));
+        Some(Box::new(Leave {
+            server: self.server,
+            id,
+            desk: self.desk.clone(),
+        }))
+    }
+
     fn clock(&self) -> Option<u64> {
         let local = self.desk.local();
         let inner = self.desk.inner();
@@ -106,6 +121,22 @@ impl Node for SimulatedNode {
 
     fn status(&self) -> NodeState {
         NodeState::Up { warnings: Vec::new() }
+    }
+}
+
+/// Listens until it is dropped.
+struct Leave {
+    server: usize,
+    id: u64,
+    desk: Arc<Desk>,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let left = self.desk.inner().listeners.remove(&(self.server, self.id));
+        // Not while the desk is locked: it may be the last to hold what hears.
+        drop(left);
+        self.desk.send(Parcel::Leave(self.server, self.id));
     }
 }
 

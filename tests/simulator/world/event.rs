@@ -1,5 +1,7 @@
 //! What may happen next.
 
+use quorlock::node::{News, OwnerToken};
+
 use crate::desk::{Answer, Call};
 use crate::plan::Trouble;
 use crate::server::Memory;
@@ -26,6 +28,13 @@ pub(crate) enum Event {
         run: u32,
         sent_local: i64,
     },
+    /// A subscription reaches its server.
+    Subscribe(usize, usize, u64),
+    /// The client knows that it listens.
+    Hears(usize, usize, u64),
+    /// The client knows that it does not.
+    Deaf(usize, usize),
+    Released(usize, usize, u64, OwnerToken, News),
     Write(usize, u64, Write),
     Written(usize, u64, Written),
     Trouble(Trouble),
@@ -62,6 +71,10 @@ impl Event {
             Event::Arrive(client, _)
             | Event::Answered(client, ..)
             | Event::Doubt(client, _)
+            | Event::Subscribe(client, ..)
+            | Event::Hears(client, ..)
+            | Event::Deaf(client, ..)
+            | Event::Released(client, ..)
             | Event::Write(client, ..)
             | Event::Written(client, ..)
             | Event::Lost { client, .. }

@@ -35,6 +35,11 @@ impl World {
             self.plan.latencies[client][call.server].draw(&mut self.rng),
             self.rng.u32(..),
         );
+        if matches!(call.request.action, Action::Acquire { .. })
+            && !self.asked.insert((call.request.owner, call.server))
+        {
+            self.tally("split vote: asked again");
+        }
         let patience = (call.budget * PATIENCE_IN_BUDGETS).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE);
         self.push(now + patience, Event::Doubt(client, call.clone()));
         let tail = &mut self.wires[client][call.server].there;
@@ -94,6 +99,11 @@ impl World {
                 book.tally.count("counter expired");
             }
         }
+        if let (Ok(Reply::Released { .. }), Action::Release { news: Some(news), .. }) =
+            (&answer, call.request.action)
+        {
+            self.announce(number, &call.request, news);
+        }
         let (latency, tie) = (
             self.plan.latencies[client][number].draw(&mut self.rng),
             self.rng.u32(..),
@@ -129,6 +139,7 @@ impl World {
                 let wait = self.rng.u64(1..=50);
                 self.push(self.now + wait, Event::Dial { client, server });
             }
+            Event::Hears(..) | Event::Deaf(..) | Event::Released(..) => self.hear(event),
             _ => {}
         }
     }

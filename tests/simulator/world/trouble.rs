@@ -16,6 +16,7 @@ impl World {
                 for client in 0..self.clients.len() {
                     self.wires[client][server].held_there.clear();
                     self.break_off(client, server);
+                    self.deafen(client, server);
                 }
                 self.push(self.now + down, Event::Restart { server, memory });
             }
@@ -51,6 +52,9 @@ impl World {
                     self.wires[client][server].reset_before = connection + 1;
                 }
                 self.break_off(client, server);
+                if self.rng.bool() {
+                    self.deafen(client, server);
+                }
             }
             Trouble::Step { server, by } => self.servers[server].clock.base += by * 1_000,
             Trouble::Pause {

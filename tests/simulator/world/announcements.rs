@@ -1,0 +1,88 @@
+//! What servers tell of releases (W2), over connections of their own. Nobody may rely on that, so some of it gets lost.
+
+use quorlock::node::{News, Request};
+
+use super::World;
+use super::event::Event;
+use crate::plan::Profile;
+use crate::server::Ear;
+
+/// Where connections are bad, one in so many announcements gets lost without anybody noticing.
+const LOST: u8 = 8;
+
+impl World {
+    /// A client would like to listen.
+    pub(super) fn subscribe(&mut self, client: usize, now: u64, server: usize, id: u64) {
+        let latency = self.plan.latencies[client][server].draw(&mut self.rng);
+        self.push(now + latency, Event::Subscribe(client, server, id));
+    }
+
+    pub(super) fn subscribed(&mut self, client: usize, server: usize, id: u64) {
+        let Some((key, _)) = self.clients[client].desk.listener(server, id) else {
+            return;
+        };
+        let it = &mut self.servers[server];
+        if !it.up || it.stopped || self.now < self.wires[client][server].cut_there {
+            let wait = self.rng.u64(50..=500);
+            return self.push(self.now + wait, Event::Subscribe(client, server, id));
+        }
+        let ear = Ear { client, key, id };
+        if !it.audience.contains(&ear) {
+            it.audience.push(ear);
+        }
+        self.tell(client, server, Event::Hears(client, server, id));
+    }
+
+    /// The connection for announcements is gone, and the client is going to notice.
+    pub(super) fn deafen(&mut self, client: usize, server: usize) {
+        self.servers[server].audience.retain(|ear| ear.client != client);
+        self.tell(client, server, Event::Deaf(client, server));
+    }
+
+    pub(super) fn announce(&mut self, server: usize, released: &Request, news: News) {
+        let ears: Vec<Ear> = self.servers[server].listeners(&released.key).cloned().collect();
+        let lossy = matches!(self.plan.profile, Profile::Network | Profile::Everything);
+        for ear in ears {
+            self.tally("announced");
+            if lossy && self.rng.u8(..LOST) == 0 {
+                self.tally("announcement lost");
+                continue;
+            }
+            let event = Event::Released(ear.client, server, ear.id, released.owner, news);
+            self.tell(ear.client, server, event);
+        }
+    }
+
+    /// Sends something to a client. It may overtake what was sent before.
+    fn tell(&mut self, client: usize, server: usize, event: Event) {
+        let latency = self.plan.latencies[client][server].draw(&mut self.rng);
+        self.push(self.now + latency, event);
+    }
+
+    /// Something has come to a client.
+    pub(super) fn hear(&mut self, event: Event) {
+        match event {
+            Event::Hears(client, server, id) => {
+                // Unless the connection has ended meanwhile.
+                let is_told = self.servers[server]
+                    .audience
+                    .iter()
+                    .any(|ear| (ear.client, ear.id) == (client, id));
+                if let Some((_, listener)) =
+                    self.clients[client].desk.listener(server, id).filter(|_| is_told)
+                {
+                    self.clients[client].inside(|_| listener.listening());
+                }
+            }
+            Event::Deaf(client, server) => {
+                for id in self.clients[client].inside(|desk| desk.deaf(server)) {
+                    self.subscribe(client, self.now, server, id);
+                }
+            }
+            Event::Released(client, server, id, owner, news) => {
+                self.clients[client].inside(|desk| desk.released(server, id, owner, news));
+            }
+            _ => {}
+        }
+    }
+}
