@@ -1,6 +1,6 @@
 //! `quorlock run`: the command, its lock and its token.
 
-use crate::support::{Running, finish, free, holder, quorlock, text, with};
+use crate::support::{Running, finish, free, holder, text, with};
 use crate::testbed;
 
 #[tokio::test]
