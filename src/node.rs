@@ -173,6 +173,12 @@ impl OwnerToken {
     pub fn value(&self) -> String {
         self.0.hyphenated().to_string()
     }
+
+    /// Appends that.
+    pub(crate) fn write(&self, to: &mut Vec<u8>) {
+        let mut buffer = Uuid::encode_buffer();
+        to.extend_from_slice(self.0.hyphenated().encode_lower(&mut buffer).as_bytes());
+    }
 }
 
 impl fmt::Debug for OwnerToken {
