@@ -5,6 +5,7 @@
 use std::fmt;
 use std::ops::Add;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -49,6 +50,8 @@ pub(crate) type Slept = Arc<dyn Fn() -> Duration + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Clock {
     slept: Slept,
+    /// What that said last, in milliseconds.
+    last_slept: Arc<AtomicU64>,
     /// Counts the occasions on which clocks turned out to have jumped: deadlines are to be looked at anew.
     jumps: Arc<watch::Sender<u64>>,
     leases: Arc<watch::Sender<usize>>,
@@ -58,6 +61,7 @@ impl Clock {
     pub(crate) fn new(slept: Slept) -> Self {
         Clock {
             slept,
+            last_slept: Arc::default(),
             jumps: Arc::new(watch::Sender::new(0)),
             leases: Arc::new(watch::Sender::new(0)),
         }
@@ -69,9 +73,18 @@ impl Clock {
         Moment(now + self.slept())
     }
 
+    /// The same for a little: unlike [`now`](Self::now), it does not notice a suspension since that was last asked for. One
+    /// reading of a clock instead of four, for what asks with each request, and may be wrong on the early side.
+    pub(crate) fn roughly(&self, now: Instant) -> Moment {
+        Moment(now + Duration::from_millis(self.last_slept.load(Relaxed)))
+    }
+
     /// How long the machine has been suspended so far.
     pub(crate) fn slept(&self) -> Duration {
-        (self.slept)()
+        let slept = (self.slept)();
+        self.last_slept
+            .store(u64::try_from(slept.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        slept
     }
 
     /// When it is, or was, `moment` for timers, if the machine is not suspended before.

@@ -206,6 +206,12 @@ impl OwnerToken {
         let token = (value.len() == 36).then(|| Uuid::try_parse(value).ok())??;
         Some(OwnerToken(token))
     }
+
+    /// Appends that.
+    pub(crate) fn write(&self, to: &mut Vec<u8>) {
+        let mut buffer = Uuid::encode_buffer();
+        to.extend_from_slice(self.0.hyphenated().encode_lower(&mut buffer).as_bytes());
+    }
 }
 
 impl From<u128> for OwnerToken {

@@ -1,6 +1,7 @@
 //! One request to all nodes, until the verdict (A2-A4).
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 
@@ -38,7 +38,8 @@ pub(crate) struct Round {
     home: Home,
     answers: Vec<Option<Answer>>,
     tally: Tally,
-    outstanding: FuturesUnordered<Outstanding>,
+    /// Few enough to look at all of them whenever one has answered.
+    outstanding: Vec<Outstanding>,
 }
 
 /// Where a manager lives: the runtime that its connections and clean-ups run on, and its clock.
@@ -123,7 +124,7 @@ impl Round {
             home: home.clone(),
             answers: vec![None; nodes.len()],
             tally: Tally::new(nodes.len()),
-            outstanding: FuturesUnordered::new(),
+            outstanding: Vec::with_capacity(nodes.len()),
         }
     }
 
@@ -159,7 +160,7 @@ impl Round {
 
     /// The next node that answers; `None` if none is left to. Cancel safe.
     pub(crate) async fn hear(&mut self) -> Option<usize> {
-        let (number, answer) = self.outstanding.next().await?;
+        let (number, answer) = next_of(&mut self.outstanding).await?;
         self.record(number, answer);
         Some(number)
     }
@@ -217,7 +218,7 @@ impl Round {
 
     /// The calls that have not been answered, to be waited for elsewhere.
     pub(crate) fn take_outstanding(&mut self) -> Vec<Outstanding> {
-        std::mem::take(&mut self.outstanding).into_iter().collect()
+        std::mem::take(&mut self.outstanding)
     }
 
     /// Counts those who have not answered as failed. Which they are.
@@ -265,6 +266,28 @@ impl Round {
         };
         Votes::new(self.nodes.iter().zip(&self.answers).map(vote).collect())
     }
+}
+
+/// The first of them to answer, which is taken out; `None` if there is none. Cancel safe.
+pub(crate) async fn next_of(outstanding: &mut Vec<Outstanding>) -> Option<(usize, Answer)> {
+    poll_fn(|cx| {
+        if outstanding.is_empty() {
+            return Poll::Ready(None);
+        }
+        let answered = outstanding.iter_mut().enumerate();
+        let mut first = answered.filter_map(|(at, call)| match call.poll_unpin(cx) {
+            Poll::Ready(answer) => Some((at, answer)),
+            Poll::Pending => None,
+        });
+        match first.next() {
+            Some((at, answer)) => {
+                outstanding.swap_remove(at);
+                Poll::Ready(Some(answer))
+            }
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Sends something to one of the nodes.

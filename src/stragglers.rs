@@ -2,13 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::node::Reply;
 use crate::protocol::token::FencingToken;
-use crate::round::{Answer, Outstanding};
+use crate::round::{Answer, Outstanding, next_of};
 
 /// Grants of nodes that were not waited for. Their counters may be ahead of the token.
 #[derive(Clone, Default)]
@@ -19,11 +18,10 @@ type Grant = (usize, Option<FencingToken>);
 
 impl Stragglers {
     /// Hears them for as long as the task lives.
-    pub(crate) fn hear(&self, outstanding: Vec<Outstanding>, runtime: &Handle) -> AbortOnDropHandle<()> {
+    pub(crate) fn hear(&self, mut outstanding: Vec<Outstanding>, runtime: &Handle) -> AbortOnDropHandle<()> {
         let stragglers = self.clone();
-        let mut outstanding: FuturesUnordered<Outstanding> = outstanding.into_iter().collect();
         AbortOnDropHandle::new(runtime.spawn(async move {
-            while let Some((node, answer)) = outstanding.next().await {
+            while let Some((node, answer)) = next_of(&mut outstanding).await {
                 if matches!(answer, Ok(Reply::Granted { .. })) {
                     lock(&stragglers.0).push((node, counter(&answer)));
                 }

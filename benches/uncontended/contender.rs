@@ -62,29 +62,60 @@ impl Contender for Rslock {
     }
 }
 
-/// So many resources are locked over and over: all nodes know them, as in steady use.
+/// So many resources are locked over and over.
 const KNOWN: u64 = 4_096;
 
-/// Whether resources are locked for the first time. With fencing, a node then starts a counter.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Names {
-    Known,
-    New,
+/// A contender on resources that all nodes know, as in steady use. With fencing, a node starts a counter for a new one.
+#[derive(Clone)]
+pub(crate) struct Known<C> {
+    contender: C,
+    next: Arc<AtomicU64>,
+}
+
+impl<C: Contender> Known<C> {
+    /// Has each of them locked once.
+    pub(crate) async fn to(contender: C) -> Result<Self, Failure> {
+        let next = Arc::default();
+        let known = Known { contender, next };
+        for _ in 0..KNOWN {
+            let held = known.acquire(String::new()).await?;
+            known.settle().await?;
+            known.release(held).await?;
+            known.settle().await?;
+        }
+        Ok(known)
+    }
+
+    pub(crate) fn contender(&self) -> &C {
+        &self.contender
+    }
+}
+
+impl<C: Contender> Contender for Known<C> {
+    type Held = C::Held;
+
+    async fn acquire(&self, _: String) -> Result<C::Held, Failure> {
+        let number = self.next.fetch_add(1, Relaxed) % KNOWN;
+        self.contender.acquire(format!("bench-{number:04}")).await
+    }
+
+    async fn release(&self, held: C::Held) -> Result<(), Failure> {
+        self.contender.release(held).await
+    }
+
+    async fn settle(&self) -> Result<(), Failure> {
+        self.contender.settle().await
+    }
 }
 
 #[derive(Clone)]
-pub(crate) struct Quorlock {
-    redlock: Redlock,
-    names: Names,
-    next: Arc<AtomicU64>,
-}
+pub(crate) struct Quorlock(Redlock);
 
 impl Quorlock {
     pub(crate) async fn connect(
         urls: &[String],
         fencing: bool,
         watchdog: bool,
-        names: Names,
     ) -> Result<Self, Box<dyn Error>> {
         let redlock = Redlock::builder()
             .urls(urls)
@@ -94,21 +125,12 @@ impl Quorlock {
             .restart_guard(false)
             .connect()
             .await?;
-        let next = Arc::default();
-        let contender = Quorlock { redlock, names, next };
-        if fencing && names == Names::Known {
-            // In steady use, nodes have been up for a while: their counters are not started anew any more.
-            for _ in 0..KNOWN {
-                let lease = contender.acquire(String::new()).await?;
-                contender.release(lease).await?;
-            }
-        }
-        Ok(contender)
+        Ok(Quorlock(redlock))
     }
 
     /// Nodes that it takes to be up.
     pub(crate) fn up(&self) -> usize {
-        let nodes = self.redlock.nodes();
+        let nodes = self.0.nodes();
         let is_up = |state: &NodeState| matches!(state, NodeState::Up { .. });
         nodes.iter().filter(|node| is_up(&node.state)).count()
     }
@@ -117,13 +139,9 @@ impl Quorlock {
 impl Contender for Quorlock {
     type Held = Lease;
 
-    async fn acquire(&self, fresh: String) -> Result<Lease, Failure> {
-        let name = match self.names {
-            Names::New => fresh,
-            Names::Known => format!("bench-{:04}", self.next.fetch_add(1, Relaxed) % KNOWN),
-        };
-        self.redlock
-            .lock(name)
+    async fn acquire(&self, key: String) -> Result<Lease, Failure> {
+        self.0
+            .lock(key)
             .try_acquire()
             .await
             .map_err(|error| error.to_string())

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::contender::{Contender, Failure};
-use crate::wire;
+use crate::wire::{self, Answers, Requests};
 
 const PATIENCE: Timespec = Timespec {
     tv_sec: 2,
@@ -22,6 +22,7 @@ pub(crate) struct Floor(Arc<Mutex<Connections>>);
 
 struct Connections {
     nodes: Vec<Connection>,
+    requests: Requests,
     digest: String,
 }
 
@@ -31,17 +32,17 @@ struct Connection {
     owed: usize,
     /// The server runs. Nothing is read from one that is stopped.
     awake: bool,
-    line: Vec<u8>,
+    answers: Answers,
 }
 
 impl Floor {
-    pub(crate) fn connect(addresses: &[SocketAddr]) -> std::io::Result<Floor> {
+    pub(crate) fn connect(addresses: &[SocketAddr], requests: Requests) -> std::io::Result<Floor> {
         let mut digest = String::new();
         let mut nodes = Vec::new();
         for address in addresses {
             let mut stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
-            stream.write_all(&wire::command(&["SCRIPT", "LOAD", wire::UNLOCK]))?;
+            stream.write_all(&wire::command(&["SCRIPT", "LOAD", requests.script()]))?;
             let mut answer = [0; 5 + 40 + 2]; // "$40", the digest
             stream.read_exact(&mut answer)?;
             digest = String::from_utf8_lossy(&answer[5..45]).into_owned();
@@ -49,10 +50,14 @@ impl Floor {
                 stream,
                 owed: 0,
                 awake: true,
-                line: Vec::new(),
+                answers: Answers::default(),
             });
         }
-        Ok(Floor(Arc::new(Mutex::new(Connections { nodes, digest }))))
+        Ok(Floor(Arc::new(Mutex::new(Connections {
+            nodes,
+            requests,
+            digest,
+        }))))
     }
 
     pub(crate) fn set_awake(&self, node: usize, awake: bool) {
@@ -67,16 +72,17 @@ impl Floor {
 impl Contender for Floor {
     type Held = (String, String);
 
-    async fn acquire(&self, key: String) -> Result<Self::Held, Failure> {
-        let token = uuid();
-        let bytes = wire::set(&key, &token);
-        self.connections().ask(&bytes)?;
+    async fn acquire(&self, name: String) -> Result<Self::Held, Failure> {
+        let (key, token) = (wire::PREFIX.to_owned() + &name, uuid());
+        let mut connections = self.connections();
+        let bytes = connections.requests.acquire(&connections.digest, &key, &token);
+        connections.ask(&bytes)?;
         Ok((key, token))
     }
 
     async fn release(&self, (key, token): Self::Held) -> Result<(), Failure> {
         let mut connections = self.connections();
-        let bytes = wire::unlock(&connections.digest, &key, &token);
+        let bytes = connections.requests.release(&connections.digest, &key, &token);
         connections.ask(&bytes)
     }
 
@@ -133,16 +139,13 @@ impl Connection {
         if length == 0 {
             return Err("connection closed".into());
         }
-        let mut came = 0;
-        for byte in &buffer[..length] {
-            match byte {
-                b'\r' => {}
-                b'\n' => {
-                    came += 1;
-                    wire::check(&std::mem::take(&mut self.line))?;
-                }
-                byte => self.line.push(*byte),
-            }
+        let (mut came, mut failure) = (0, None);
+        self.answers.take_in(&buffer[..length], |answer| {
+            came += 1;
+            failure = failure.take().or(answer.err());
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
         }
         self.owed = self.owed.saturating_sub(came);
         Ok(came)

@@ -1,6 +1,6 @@
 //! Speed without contention: quorlock side by side with a raw floor and with `rslock`, on five local masters.
 //!
-//! `cargo bench --features testbed --bench uncontended -- [--quick] [--multi-thread] [--json FILE]`
+//! `cargo bench --features testbed --bench uncontended -- [--quick] [--multi-thread] [--only PART] [--json FILE]`
 //!
 //! What is measured and how is said in `docs/benchmarks.md`.
 
@@ -23,15 +23,20 @@ use quorlock::testbed::{TestNode, Testbed};
 use tokio::time::sleep;
 
 use common::report::Report;
-use contender::{Names, Quorlock, Rslock};
+use contender::{Known, Quorlock, Rslock};
 use floor::Floor;
 use measure::{one_by_one, side_by_side};
 use mux::Mux;
 use server::server_time;
-use tables::Series;
+use tables::{Other, Series};
+use wire::Requests;
 
 const FLOOR: &str = "floor: blocking sockets";
+const SCRIPTED_FLOOR: &str = "floor with quorlock's requests";
+const UNFENCED_FLOOR: &str = "floor with those of fencing off";
 const MUX: &str = "mux: minimal multiplexer";
+const SCRIPTED_MUX: &str = "mux with quorlock's requests";
+const UNFENCED_MUX: &str = "mux with those of fencing off";
 const RSLOCK: &str = "rslock";
 const SCRIPTED: &str = "quorlock";
 const PLAIN: &str = "quorlock, fencing off";
@@ -40,6 +45,28 @@ const FIRST_USE: &str = "quorlock, first use of a name";
 
 /// A server trusts no counter from before its start, which it knows to a few seconds.
 const UP_FOR: Duration = Duration::from_secs(4);
+
+/// In tables of latencies: what is above the last of these ratios is not the servers' doing.
+const FLOORS: &[Other] = &[
+    ("floor", |_| FLOOR),
+    ("rslock", |_| RSLOCK),
+    ("same requests", |name| match name {
+        SCRIPTED | WATCHED | FIRST_USE | SCRIPTED_FLOOR | SCRIPTED_MUX => SCRIPTED_FLOOR,
+        PLAIN | UNFENCED_FLOOR | UNFENCED_MUX => UNFENCED_FLOOR,
+        _ => FLOOR,
+    }),
+];
+
+/// In tables of throughputs.
+const MUXES: &[Other] = &[
+    ("mux", |_| MUX),
+    ("rslock", |_| RSLOCK),
+    ("same requests", |name| match name {
+        SCRIPTED | WATCHED | SCRIPTED_MUX => SCRIPTED_MUX,
+        PLAIN | UNFENCED_MUX => UNFENCED_MUX,
+        _ => MUX,
+    }),
+];
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -83,9 +110,13 @@ impl Plan {
     };
 }
 
+const PARTS: [&str; 5] = ["latency", "throughput", "stopped", "disk", "network"];
+
 struct Arguments {
     quick: bool,
     multi_thread: bool,
+    /// One of the parts instead of all.
+    only: Option<String>,
     json: Option<PathBuf>,
 }
 
@@ -94,6 +125,7 @@ impl Arguments {
         let mut parsed = Arguments {
             quick: false,
             multi_thread: false,
+            only: None,
             json: None,
         };
         let mut benched = false;
@@ -103,10 +135,17 @@ impl Arguments {
                 Some("--bench") => benched = true,
                 Some("--quick") => parsed.quick = true,
                 Some("--multi-thread") => parsed.multi_thread = true,
+                Some("--only") => {
+                    let part = words.next().and_then(|word| word.into_string().ok());
+                    parsed.only = Some(
+                        part.filter(|part| PARTS.contains(&part.as_str()))
+                            .ok_or_else(|| format!("--only needs one of {PARTS:?}"))?,
+                    );
+                }
                 Some("--json") => parsed.json = Some(words.next().ok_or("--json needs a file")?.into()),
                 _ => {
                     return Err(format!(
-                        "unknown argument {word:?}; known: --quick --multi-thread --json FILE"
+                        "unknown argument {word:?}; known: --quick --multi-thread --only PART --json FILE"
                     )
                     .into());
                 }
@@ -115,6 +154,10 @@ impl Arguments {
         // `cargo test --all-targets` runs benchmarks too, only to see that they run.
         parsed.quick |= !benched;
         Ok(parsed)
+    }
+
+    fn wants(&self, part: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == part)
     }
 }
 
@@ -139,44 +182,34 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
     describe(&mut report, arguments, &plan, &testbed).await?;
     report.note_load("load at the start");
-    let everybody = Everybody::connect(&testbed).await?;
-    let latency = everybody.latency(plan.rounds, plan.pairs).await;
-    report.latency("latency", &latency, FLOOR, RSLOCK);
-    report.fencing("what fencing costs", &latency, &[SCRIPTED, FIRST_USE], PLAIN);
-    everybody.server_times(&testbed, plan.pairs, &mut report).await?;
-    for &tasks in plan.tasks {
-        let throughput = everybody.throughput(tasks, plan.rounds, plan.window).await;
-        report.throughput(
-            &format!("throughput, tasks: {tasks}"),
-            tasks,
-            &throughput,
-            MUX,
-            RSLOCK,
-        );
+    if ["latency", "throughput", "stopped"]
+        .iter()
+        .any(|part| arguments.wants(part))
+    {
+        let everybody = Everybody::connect(&testbed).await?;
+        if arguments.wants("latency") {
+            let latency = everybody.latency(plan.rounds, plan.pairs).await;
+            report.latency("latency", &latency, FLOORS);
+            report.fencing("what fencing costs", &latency, &[SCRIPTED, FIRST_USE], PLAIN);
+            everybody.server_times(&testbed, plan.pairs, &mut report).await?;
+        }
+        for &tasks in plan.tasks {
+            if arguments.wants("throughput") {
+                let throughput = everybody.throughput(tasks, plan.rounds, plan.window).await;
+                report.throughput(&format!("throughput, tasks: {tasks}"), tasks, &throughput, MUXES);
+            }
+        }
+        if arguments.wants("stopped") {
+            everybody.stopped(&testbed, &plan, &mut report).await?;
+        }
     }
-    everybody.stopped(&testbed, &plan, &mut report).await?;
-    drop(everybody);
     testbed.shutdown().await;
-
-    // As locks are to be stored: on disk before the answer.
-    let testbed = Testbed::start(5).await?;
-    let everybody = Everybody::connect(&testbed).await?;
-    let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
-    report.latency("latency with appendfsync always", &latency, FLOOR, RSLOCK);
-    let title = "what fencing costs with appendfsync always";
-    report.fencing(title, &latency, &[SCRIPTED, FIRST_USE], PLAIN);
-    let throughput = everybody.throughput(64, plan.fsync_rounds, plan.window).await;
-    report.throughput(
-        "throughput, tasks: 64, with appendfsync always",
-        64,
-        &throughput,
-        MUX,
-        RSLOCK,
-    );
-    drop(everybody);
-    testbed.shutdown().await;
-
-    over_a_network(&plan, &mut report).await?;
+    if arguments.wants("disk") {
+        on_disk(&plan, &mut report).await?;
+    }
+    if arguments.wants("network") {
+        over_a_network(&plan, &mut report).await?;
+    }
 
     println!();
     report.note_load("load at the end");
@@ -185,6 +218,22 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     if let Some(file) = &arguments.json {
         fs::write(file, serde_json::to_string_pretty(&json)?)?;
     }
+    Ok(())
+}
+
+/// As locks are to be stored: on disk before the answer.
+async fn on_disk(plan: &Plan, report: &mut Report) -> Outcome<()> {
+    let testbed = Testbed::start(5).await?;
+    let everybody = Everybody::connect(&testbed).await?;
+    let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
+    report.latency("latency with appendfsync always", &latency, FLOORS);
+    let title = "what fencing costs with appendfsync always";
+    report.fencing(title, &latency, &[SCRIPTED, FIRST_USE], PLAIN);
+    let throughput = everybody.throughput(64, plan.fsync_rounds, plan.window).await;
+    let title = "throughput, tasks: 64, with appendfsync always";
+    report.throughput(title, 64, &throughput, MUXES);
+    drop(everybody);
+    testbed.shutdown().await;
     Ok(())
 }
 
@@ -203,7 +252,7 @@ async fn over_a_network(plan: &Plan, report: &mut Report) -> Outcome<()> {
         .filter_map(TestNode::proxy)
         .for_each(|proxy| proxy.delay(ONE_WAY));
     let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
-    report.latency("latency over a network", &latency, FLOOR, RSLOCK);
+    report.latency("latency over a network", &latency, FLOORS);
     report.fencing(
         "what fencing costs over a network",
         &latency,
@@ -259,11 +308,15 @@ const RSLOCK_VERSION: &str = "0.10.0";
 /// All contenders, each with connections of its own.
 struct Everybody {
     floor: Floor,
+    scripted_floor: Known<Floor>,
+    unfenced_floor: Floor,
     mux: Mux,
+    scripted_mux: Known<Mux>,
+    unfenced_mux: Mux,
     rslock: Rslock,
-    scripted: Quorlock,
+    scripted: Known<Quorlock>,
     plain: Quorlock,
-    watched: Quorlock,
+    watched: Known<Quorlock>,
     first_use: Quorlock,
 }
 
@@ -272,28 +325,51 @@ impl Everybody {
         sleep(UP_FOR).await;
         let urls = testbed.urls();
         let addresses: Vec<_> = testbed.nodes().iter().map(|node| node.addr()).collect();
+        let mux = async |requests| Mux::connect(&addresses, requests).await;
+        let quorlock = async |fencing, watchdog| Quorlock::connect(&urls, fencing, watchdog).await;
         let everybody = Everybody {
-            floor: Floor::connect(&addresses)?,
-            mux: Mux::connect(&addresses).await?,
+            floor: Floor::connect(&addresses, Requests::Plain)?,
+            scripted_floor: Known::to(Floor::connect(&addresses, Requests::Scripted)?).await?,
+            unfenced_floor: Floor::connect(&addresses, Requests::Unfenced)?,
+            mux: mux(Requests::Plain).await?,
+            scripted_mux: Known::to(mux(Requests::Scripted).await?).await?,
+            unfenced_mux: mux(Requests::Unfenced).await?,
             rslock: Rslock::new(&urls),
-            scripted: Quorlock::connect(&urls, true, false, Names::Known).await?,
-            plain: Quorlock::connect(&urls, false, false, Names::Known).await?,
-            watched: Quorlock::connect(&urls, true, true, Names::Known).await?,
-            first_use: Quorlock::connect(&urls, true, false, Names::New).await?,
+            scripted: Known::to(quorlock(true, false).await?).await?,
+            plain: quorlock(false, false).await?,
+            watched: Known::to(quorlock(true, true).await?).await?,
+            first_use: quorlock(true, false).await?,
         };
         everybody.latency(1, 50).await; // to warm up
         Ok(everybody)
     }
 
     async fn latency(&self, rounds: usize, pairs: usize) -> Vec<Series> {
-        let mut all = [FLOOR, MUX, RSLOCK, SCRIPTED, PLAIN, WATCHED, FIRST_USE].map(Series::new);
+        let mut all = [
+            FLOOR,
+            SCRIPTED_FLOOR,
+            UNFENCED_FLOOR,
+            MUX,
+            SCRIPTED_MUX,
+            UNFENCED_MUX,
+            RSLOCK,
+            SCRIPTED,
+            PLAIN,
+            WATCHED,
+            FIRST_USE,
+        ]
+        .map(Series::new);
         for round in 0..rounds {
             eprintln!("latency: round {} of {rounds}", round + 1);
             for series in &mut all {
                 let limit = Duration::from_secs(5);
                 series.rounds.push(match series.name {
                     FLOOR => one_by_one(&self.floor, pairs, limit).await,
+                    SCRIPTED_FLOOR => one_by_one(&self.scripted_floor, pairs, limit).await,
+                    UNFENCED_FLOOR => one_by_one(&self.unfenced_floor, pairs, limit).await,
                     MUX => one_by_one(&self.mux, pairs, limit).await,
+                    SCRIPTED_MUX => one_by_one(&self.scripted_mux, pairs, limit).await,
+                    UNFENCED_MUX => one_by_one(&self.unfenced_mux, pairs, limit).await,
                     RSLOCK => one_by_one(&self.rslock, pairs, limit).await,
                     PLAIN => one_by_one(&self.plain, pairs, limit).await,
                     WATCHED => one_by_one(&self.watched, pairs, limit).await,
@@ -307,12 +383,14 @@ impl Everybody {
     }
 
     async fn throughput(&self, tasks: usize, rounds: usize, window: Duration) -> Vec<Series> {
-        let mut all = [MUX, RSLOCK, SCRIPTED, PLAIN, WATCHED].map(Series::new);
+        let mut all = [MUX, SCRIPTED_MUX, UNFENCED_MUX, RSLOCK, SCRIPTED, PLAIN, WATCHED].map(Series::new);
         for round in 0..rounds {
             eprintln!("{tasks} tasks: round {} of {rounds}", round + 1);
             for series in &mut all {
                 series.rounds.push(match series.name {
                     MUX => side_by_side(&self.mux, tasks, window).await,
+                    SCRIPTED_MUX => side_by_side(&self.scripted_mux, tasks, window).await,
+                    UNFENCED_MUX => side_by_side(&self.unfenced_mux, tasks, window).await,
                     RSLOCK => side_by_side(&self.rslock, tasks, window).await,
                     PLAIN => side_by_side(&self.plain, tasks, window).await,
                     WATCHED => side_by_side(&self.watched, tasks, window).await,
@@ -327,6 +405,10 @@ impl Everybody {
     async fn server_times(&self, testbed: &Testbed, pairs: usize, report: &mut Report) -> Outcome<()> {
         let all = [
             (FLOOR, server_time(&self.floor, testbed, pairs, true).await?),
+            (
+                SCRIPTED_FLOOR,
+                server_time(&self.scripted_floor, testbed, pairs, false).await?,
+            ),
             (PLAIN, server_time(&self.plain, testbed, pairs, true).await?),
             (
                 SCRIPTED,
@@ -403,9 +485,14 @@ impl Everybody {
     /// Waits until everybody has all nodes again, and what was left to clean up is cleaned up.
     async fn recovered(&self) -> Outcome<()> {
         let started = Instant::now();
-        while [&self.scripted, &self.plain, &self.watched, &self.first_use]
-            .iter()
-            .any(|contender| contender.up() < 5)
+        while [
+            self.scripted.contender(),
+            &self.plain,
+            self.watched.contender(),
+            &self.first_use,
+        ]
+        .iter()
+        .any(|contender| contender.up() < 5)
         {
             if started.elapsed() > Duration::from_secs(10) {
                 return Err("the nodes were resumed, but not all are up again after 10 s".into());

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::contender::{Contender, Failure};
 use crate::floor::uuid;
-use crate::wire;
+use crate::wire::{self, Answers, Requests};
 
 type Answer = Result<(), Failure>;
 type Waiting = Arc<Mutex<VecDeque<oneshot::Sender<Answer>>>>;
@@ -23,18 +23,19 @@ type Queue = mpsc::UnboundedSender<(Arc<[u8]>, oneshot::Sender<Answer>)>;
 #[derive(Clone)]
 pub(crate) struct Mux {
     nodes: Arc<[Queue]>,
+    requests: Requests,
     digest: Arc<str>,
 }
 
 impl Mux {
-    pub(crate) async fn connect(addresses: &[SocketAddr]) -> Result<Mux, Box<dyn Error>> {
+    pub(crate) async fn connect(addresses: &[SocketAddr], requests: Requests) -> Result<Mux, Box<dyn Error>> {
         let mut nodes = Vec::new();
         let mut digest = String::new();
         for address in addresses {
             let mut stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
             stream
-                .write_all(&wire::command(&["SCRIPT", "LOAD", wire::UNLOCK]))
+                .write_all(&wire::command(&["SCRIPT", "LOAD", requests.script()]))
                 .await?;
             let mut answer = [0; 5 + 40 + 2];
             stream.read_exact(&mut answer).await?;
@@ -43,6 +44,7 @@ impl Mux {
         }
         Ok(Mux {
             nodes: nodes.into(),
+            requests,
             digest: digest.into(),
         })
     }
@@ -70,20 +72,21 @@ impl Mux {
 impl Contender for Mux {
     type Held = (String, String);
 
-    async fn acquire(&self, key: String) -> Result<Self::Held, Failure> {
-        let token = uuid();
-        self.ask(wire::set(&key, &token)).await?;
+    async fn acquire(&self, name: String) -> Result<Self::Held, Failure> {
+        let (key, token) = (wire::PREFIX.to_owned() + &name, uuid());
+        self.ask(self.requests.acquire(&self.digest, &key, &token))
+            .await?;
         Ok((key, token))
     }
 
     async fn release(&self, (key, token): Self::Held) -> Result<(), Failure> {
-        self.ask(wire::unlock(&self.digest, &key, &token)).await
+        self.ask(self.requests.release(&self.digest, &key, &token)).await
     }
 }
 
 fn multiplex(stream: TcpStream) -> Queue {
     let (queue, mut requests) = mpsc::unbounded_channel::<(Arc<[u8]>, oneshot::Sender<Answer>)>();
-    let (reader, mut writer) = stream.into_split();
+    let (mut reader, mut writer) = stream.into_split();
     let waiting = Waiting::default();
     let answered = waiting.clone();
     tokio::spawn(async move {
@@ -103,22 +106,14 @@ fn multiplex(stream: TcpStream) -> Queue {
         }
     });
     tokio::spawn(async move {
-        let mut reader = BufReader::with_capacity(64 * 1_024, reader);
-        let mut line = Vec::new();
-        while reader
-            .read_until(b'\n', &mut line)
-            .await
-            .is_ok_and(|length| length > 0)
-        {
-            let reply = answered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop_front();
-            let answer = wire::check(line.trim_ascii_end());
-            if let Some(reply) = reply {
-                let _ = reply.send(answer); // whoever has its quorum does not wait for it
-            }
-            line.clear();
+        let (mut buffer, mut answers) = (vec![0; 64 * 1_024], Answers::default());
+        while let Ok(length @ 1..) = reader.read(&mut buffer).await {
+            let mut waiting = answered.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.take_in(&buffer[..length], |answer| {
+                if let Some(reply) = waiting.pop_front() {
+                    let _ = reply.send(answer); // whoever has its quorum does not wait for it
+                }
+            });
         }
     });
     queue

@@ -46,28 +46,22 @@ impl Series {
     }
 }
 
+/// Whom a contender is compared with, by its name, and how the column is called.
+pub(crate) type Other = (&'static str, fn(&str) -> &'static str);
+
 const P: [(&str, f64); 2] = [("p50", 50.0), ("p99", 99.0)];
 
 impl Report {
-    /// One task: acquire and release, each against the floor and against rslock.
-    pub(crate) fn latency(&mut self, title: &str, all: &[Series], floor: &str, other: &str) {
-        let mut table = Table::new(&[
-            "1 task, us",
-            "acquire p50",
-            "x floor",
-            "x rslock",
-            "acquire p99",
-            "x floor",
-            "x rslock",
-            "release p50",
-            "x floor",
-            "x rslock",
-            "release p99",
-            "x floor",
-            "x rslock",
-            "pairs",
-            "failed",
-        ]);
+    /// One task: acquire and release, each against the others.
+    pub(crate) fn latency(&mut self, title: &str, all: &[Series], others: &[Other]) {
+        let ratios: Vec<String> = others.iter().map(|(label, _)| format!("x {label}")).collect();
+        let mut head = vec!["1 task, us"];
+        for what in ["acquire p50", "acquire p99", "release p50", "release p99"] {
+            head.push(what);
+            head.extend(ratios.iter().map(String::as_str));
+        }
+        head.extend(["pairs", "failed"]);
+        let mut table = Table::new(&head);
         let mut json = Map::new();
         let find = |name: &str| all.iter().find(|series| series.name == name);
         for series in all {
@@ -81,8 +75,9 @@ impl Report {
                     let micros = series.median(value);
                     row.push(format!("{micros:.0}"));
                     entry.insert(format!("{what}_{label}_us"), json!(micros));
-                    for (against, base) in [("floor", find(floor)), ("rslock", find(other))] {
-                        let ratio = base.map_or(f64::NAN, |base| series.ratio(base, value));
+                    for (against, other) in others {
+                        let ratio =
+                            find(other(series.name)).map_or(f64::NAN, |base| series.ratio(base, value));
                         row.push(times(ratio));
                         entry.insert(format!("{what}_{label}_x_{against}"), json!(ratio));
                     }
@@ -139,24 +134,24 @@ impl Report {
         self.show(title, &table, json);
     }
 
-    /// Many tasks: pairs per second, against rslock and the multiplexer.
-    pub(crate) fn throughput(&mut self, title: &str, tasks: usize, all: &[Series], mux: &str, other: &str) {
+    /// Many tasks: pairs per second, against the others.
+    pub(crate) fn throughput(&mut self, title: &str, tasks: usize, all: &[Series], others: &[Other]) {
         let head = if tasks == 1 {
             "1 task".to_owned()
         } else {
             format!("{tasks} tasks")
         };
-        let mut table = Table::new(&[
-            head.as_str(),
-            "pairs/s",
-            "x mux",
-            "x rslock",
+        let ratios: Vec<String> = others.iter().map(|(label, _)| format!("x {label}")).collect();
+        let mut columns = vec![head.as_str(), "pairs/s"];
+        columns.extend(ratios.iter().map(String::as_str));
+        columns.extend([
             "acquire p50 us",
             "acquire p99 us",
             "client CPU us/pair",
             "pairs",
             "failed",
         ]);
+        let mut table = Table::new(&columns);
         let mut json = Map::new();
         let find = |name: &str| all.iter().find(|series| series.name == name);
         for series in all {
@@ -164,8 +159,9 @@ impl Report {
             let mut row = vec![series.name.to_owned(), format!("{rate:.0}")];
             let mut entry = Map::new();
             entry.insert("pairs_per_second".into(), json!(rate));
-            for (against, base) in [("mux", find(mux)), ("rslock", find(other))] {
-                let ratio = base.map_or(f64::NAN, |base| series.ratio(base, Sample::pairs_per_second));
+            for (against, other) in others {
+                let ratio = find(other(series.name))
+                    .map_or(f64::NAN, |base| series.ratio(base, Sample::pairs_per_second));
                 row.push(times(ratio));
                 entry.insert(format!("x_{against}"), json!(ratio));
             }

@@ -1,9 +1,14 @@
-//! What the two hand-written clients send.
+//! What the two hand-written clients send, and what they take for an answer.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::contender::{Failure, TTL};
 
 pub(crate) const UNLOCK: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
+
+/// The script of quorlock.
+const LOCK: &str = include_str!("../../src/redis/lock.lua");
 
 /// One command in the servers' protocol.
 pub(crate) fn command(words: &[&str]) -> Vec<u8> {
@@ -14,19 +19,116 @@ pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn set(key: &str, token: &str) -> Vec<u8> {
-    command(&["SET", key, token, "NX", "PX", &TTL.as_millis().to_string()])
+/// What quorlock puts in front of names.
+pub(crate) const PREFIX: &str = "quorlock:";
+
+/// Which requests a lock is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Requests {
+    /// As in the description of Redlock: `SET NX PX`, compare-and-delete.
+    Plain,
+    /// quorlock's own, to the byte: its script for both.
+    Scripted,
+    /// quorlock's own with fencing off: `SET NX PX`, its script.
+    Unfenced,
 }
 
-pub(crate) fn unlock(digest: &str, key: &str, token: &str) -> Vec<u8> {
-    command(&["EVALSHA", digest, "1", key, token])
+impl Requests {
+    /// What a server has to know before.
+    pub(crate) fn script(self) -> &'static str {
+        match self {
+            Requests::Plain => UNLOCK,
+            Requests::Scripted | Requests::Unfenced => LOCK,
+        }
+    }
+
+    pub(crate) fn acquire(self, digest: &str, key: &str, token: &str) -> Vec<u8> {
+        let ttl = TTL.as_millis();
+        match self {
+            Requests::Plain | Requests::Unfenced => {
+                command(&["SET", key, token, "NX", "PX", &ttl.to_string()])
+            }
+            Requests::Scripted => {
+                let latest = 9_999_999_999_999_999_u64;
+                let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let (oldest, retention) = (2, 24 * 3_600 * 1_000);
+                let item = format!(
+                    "a{token}{latest:016}{:016}{oldest:016}{retention:016}{ttl}",
+                    seed.as_micros()
+                );
+                command(&["EVALSHA", digest, "1", key, &item])
+            }
+        }
+    }
+
+    pub(crate) fn release(self, digest: &str, key: &str, token: &str) -> Vec<u8> {
+        match self {
+            Requests::Plain => command(&["EVALSHA", digest, "1", key, token]),
+            Requests::Scripted | Requests::Unfenced => {
+                command(&["EVALSHA", digest, "1", key, &format!("r{token}f")])
+            }
+        }
+    }
 }
 
-/// All answers that are expected here are one line.
-pub(crate) fn check(line: &[u8]) -> Result<(), Failure> {
-    match line {
-        b"+OK" | b":1" => Ok(()),
-        other => Err(String::from_utf8_lossy(other).into_owned()),
+/// Puts answers together of the lines in which they come. No string in them has a line's end in it.
+#[derive(Default)]
+pub(crate) struct Answers {
+    line: Vec<u8>,
+    /// Entries that are still to come, by how deep they are nested.
+    missing: Vec<usize>,
+    failure: Option<Failure>,
+}
+
+impl Answers {
+    /// Takes in what was read, and returns the answers that are complete with it.
+    pub(crate) fn take_in(&mut self, bytes: &[u8], mut answered: impl FnMut(Result<(), Failure>)) {
+        for byte in bytes {
+            match byte {
+                b'\r' => {}
+                b'\n' => {
+                    self.end_of_line();
+                    if self.missing.is_empty() {
+                        answered(self.failure.take().map_or(Ok(()), Err));
+                    }
+                }
+                byte => self.line.push(*byte),
+            }
+        }
+    }
+
+    fn end_of_line(&mut self) {
+        let length = |line: &[u8]| std::str::from_utf8(&line[1..]).ok()?.parse::<usize>().ok();
+        match (self.line.first(), length(&self.line)) {
+            (Some(b'*'), Some(entries)) if entries > 0 => self.missing.push(entries),
+            // The string itself is the entry.
+            (Some(b'$'), Some(_)) => {}
+            _ => {
+                self.check();
+                // The last entry of a list ends the list, which may be the last entry of another.
+                while let Some(missing) = self.missing.last_mut() {
+                    *missing -= 1;
+                    if *missing > 0 {
+                        break;
+                    }
+                    self.missing.pop();
+                }
+            }
+        }
+        self.line.clear();
+    }
+
+    /// `OK`, 1 key deleted; of the script, 0 or a counter, and the digits of a time.
+    fn check(&mut self) {
+        let expected = match (self.missing.len(), self.line.first()) {
+            (0, _) => self.line == b"+OK" || self.line == b":1",
+            (1, Some(b':')) => self.line.get(1) != Some(&b'-'),
+            (1, Some(first)) => first.is_ascii_digit(),
+            _ => false,
+        };
+        if !expected {
+            self.failure = Some(String::from_utf8_lossy(&self.line).into_owned());
+        }
     }
 }
 

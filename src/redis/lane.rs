@@ -1,22 +1,20 @@
 //! The lane: one queue and one connection per node (T1), what came together goes out together (T2).
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::call::{Call, Job, Manner};
 use super::link::Link;
-use super::script::Item;
 use super::time::ServerTime;
-use crate::node::{Action, Fault, News, NodeState, Reply, Request};
+use crate::node::{Action, Fault, NodeState, Reply, Request};
 
 /// Most requests in one script call: keeps a call well below a millisecond of the server's time.
 const LARGEST_BATCH: usize = 128;
@@ -28,12 +26,8 @@ const PATIENCE_IN_BUDGETS: u32 = 3;
 const LONG_QUEUE: usize = 1_024;
 
 pub(super) struct Lane {
-    runtime: Handle,
     state: Mutex<State>,
     status: watch::Sender<NodeState>,
-    /// There may be something to send.
-    wake: Notify,
-    in_flight: AtomicUsize,
     time: Arc<ServerTime>,
 }
 
@@ -42,44 +36,18 @@ struct State {
     down: Fault,
     queue: VecDeque<Job>,
     prune_at: usize,
+    /// What was sent and is not answered yet, in the order in which the answers come.
+    calls: VecDeque<Call>,
+    /// The lane's own task: woken by answers, and when there may be something to send or to watch.
+    task: Waker,
+    /// T4: until when nothing in flight need be doubted. `None` if nothing is watched.
+    watched_until: Option<Instant>,
+    over: bool,
 }
-
-/// A request and who waits for it.
-struct Job {
-    request: Request,
-    latest: i64,
-    patience: Duration,
-    reply: oneshot::Sender<Result<Reply, Fault>>,
-}
-
-impl Job {
-    /// T3: the caller has given up. What is not sent yet need not be.
-    fn is_abandoned(&self) -> bool {
-        self.reply.is_closed()
-    }
-
-    fn answer(self, reply: Result<Reply, Fault>) {
-        // Whoever has given up does not want to know.
-        let _ = self.reply.send(reply);
-    }
-
-    fn is_passing_on(&self) -> bool {
-        let news = Some(News::PassedOn);
-        matches!(self.request.action, Action::Release { news: told, .. } if told == news)
-    }
-
-    fn is_plain(&self) -> bool {
-        matches!(self.request.action, Action::Acquire { fencing: None, .. })
-    }
-}
-
-/// A call under way. Its first poll, which sends it, has happened.
-type Call = BoxFuture<'static, ()>;
 
 impl Lane {
-    pub(super) fn new(runtime: Handle, time: Arc<ServerTime>) -> Self {
+    pub(super) fn new(time: Arc<ServerTime>) -> Self {
         Lane {
-            runtime,
             state: Mutex::new(State {
                 link: None,
                 down: Fault::Disconnected {
@@ -87,22 +55,26 @@ impl Lane {
                 },
                 queue: VecDeque::new(),
                 prune_at: LONG_QUEUE,
+                calls: VecDeque::new(),
+                task: Waker::noop().clone(),
+                watched_until: None,
+                over: false,
             }),
             status: watch::Sender::new(NodeState::Connecting),
-            wake: Notify::new(),
-            in_flight: AtomicUsize::new(0),
             time,
         }
     }
 
     /// Puts the request in its place in the lane, at once, and returns its reply.
+    ///
+    /// T3: a caller that gives up tears nothing down. What was sent goes on without it.
     pub(super) fn call(
-        self: &Arc<Self>,
+        &self,
         request: Request,
         budget: Duration,
     ) -> BoxFuture<'static, Result<Reply, Fault>> {
         let mut state = self.state();
-        let Some(link) = state.link.clone() else {
+        let Some(link) = state.link.as_ref() else {
             // A3: known to be out of reach is a fault at once. A8: and nothing waits for it to return.
             return futures_util::future::ready(Err(state.down.clone())).boxed();
         };
@@ -115,60 +87,80 @@ impl Lane {
             return futures_util::future::ready(Err(fault)).boxed();
         }
         let (reply, answer) = oneshot::channel();
-        let latest = self.time.latest(budget);
-        let patience = budget.saturating_mul(PATIENCE_IN_BUDGETS);
+        let now = Instant::now();
         let job = Job {
             request,
-            latest,
-            patience,
+            latest: self.time.latest(self.time.at(now), budget),
+            patience: budget.saturating_mul(PATIENCE_IN_BUDGETS),
             reply,
         };
-
         // T2: an idle lane sends at once, from here. But for a lock that is passed on, the next request is to come at once, and
         // goes out together with it.
-        if self.in_flight.load(Relaxed) == 0 && state.queue.is_empty() && !job.is_passing_on() {
-            let call = self.start(link, vec![job]);
-            return Direct {
-                call,
-                answer,
-                runtime: self.runtime.clone(),
+        if state.is_idle() && !job.is_passing_on() {
+            let jobs = vec![job];
+            self.start(state, Manner::of(&jobs), jobs, now);
+        } else {
+            if state.queue.len() >= state.prune_at {
+                state.queue.retain(|job| !job.is_abandoned());
+                state.prune_at = LONG_QUEUE.max(2 * state.queue.len());
             }
-            .boxed();
+            state.queue.push_back(job);
+            if state.may_send() {
+                state.task.wake_by_ref();
+            }
         }
-        if state.queue.len() >= state.prune_at {
-            state.queue.retain(|job| !job.is_abandoned());
-            state.prune_at = LONG_QUEUE.max(2 * state.queue.len());
-        }
-        state.queue.push_back(job);
-        drop(state);
-        self.wake.notify_one();
-        async move { answered(answer.await) }.boxed()
+        answer.map(answered).boxed()
     }
 
-    /// Sends what waits in the queue, for as long as the lane lasts.
+    /// Takes in answers and sends what waits in the queue, until the lane ends.
     pub(super) async fn drive(self: Arc<Self>) {
-        let mut calls = FuturesUnordered::new();
-        loop {
-            while calls.len() < MOST_CALLS {
-                match self.next_call() {
-                    Some(call) => calls.push(call),
-                    None => break,
-                }
-            }
-            tokio::select! {
-                () = self.wake.notified(), if calls.len() < MOST_CALLS => {
-                    // Whoever else is ready to send shall be part of the same call.
-                    tokio::task::yield_now().await;
-                }
-                Some(()) = calls.next() => {}
-            }
+        let mut watch = pin!(sleep_until(Instant::now()));
+        while poll_fn(|cx| self.poll_turn(watch.as_mut(), cx)).await {
+            // Whoever else is ready to send shall be part of the same call.
+            tokio::task::yield_now().await;
+            self.send_next();
         }
     }
 
-    fn next_call(self: &Arc<Self>) -> Option<Call> {
+    /// Takes in what has come. Ready when there is something to send; with `false`, when there never will be.
+    fn poll_turn(&self, mut watch: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<bool> {
+        loop {
+            let mut state = self.state();
+            if !state.task.will_wake(cx.waker()) {
+                state.task = cx.waker().clone();
+            }
+            // Answers come in order, so the oldest call is the only one to look at.
+            if let Some(call) = state.calls.front_mut()
+                && let Poll::Ready(answer) = call.poll(cx)
+                && let Some(call) = state.calls.pop_front()
+            {
+                drop(state);
+                self.take_in(call.finish(answer));
+                continue;
+            }
+            if let Some(due) = state.calls.iter().filter_map(|call| call.doubted_from).min()
+                && state.watched_until.is_none_or(|until| due < until)
+            {
+                watch.as_mut().reset(due);
+                state.watched_until = Some(due);
+            }
+            if state.watched_until.is_some() && watch.as_mut().poll(cx).is_ready() {
+                state.watched_until = None;
+                let now = Instant::now();
+                state.calls.iter_mut().for_each(|call| call.doubt(now));
+                continue;
+            }
+            return match state.may_send() && !state.queue.is_empty() {
+                _ if state.over => Poll::Ready(false),
+                true => Poll::Ready(true),
+                false => Poll::Pending,
+            };
+        }
+    }
+
+    fn send_next(&self) {
         let mut state = self.state();
-        let link = state.link.clone()?;
-        let mut jobs: Vec<Job> = Vec::new();
+        let mut jobs: Vec<Job> = Vec::with_capacity(state.queue.len().min(LARGEST_BATCH));
         while jobs.len() < LARGEST_BATCH {
             match state.queue.pop_front() {
                 Some(job) if job.is_abandoned() => {}
@@ -188,36 +180,40 @@ impl Lane {
                 }
             }
         }
-        if jobs.is_empty() {
-            None
-        } else {
-            self.start(link, jobs)
+        if !jobs.is_empty() {
+            self.start(state, Manner::of(&jobs), jobs, Instant::now());
         }
     }
 
-    /// Sends the jobs. Called while the state is locked, so that nothing can overtake them.
-    ///
-    /// `None` if that already was all: a broken client answers at once.
-    fn start(self: &Arc<Self>, link: Arc<Link>, jobs: Vec<Job>) -> Option<Call> {
-        self.in_flight.fetch_add(1, Relaxed);
-        let flight = Flight(Arc::clone(self));
-        // Without tokio's budget for a task: if that is used up, a first poll would send nothing, and a deletion could
-        // overtake this.
-        let mut call = tokio::task::unconstrained(async move {
-            let _flight = flight;
-            if jobs.first().is_some_and(Job::is_plain) {
-                run_plain(&link, jobs).await;
-            } else {
-                run_scripted(&link, jobs, false).await;
-            }
-        })
-        .boxed();
-        // The caller's runtime may be another one, and end before the call does: its timers must be of ours.
-        let _ours = self.runtime.enter();
+    /// Sends the jobs, while the state is locked, so that nothing can overtake them.
+    fn start(&self, mut state: MutexGuard<'_, State>, manner: Manner, jobs: Vec<Job>, now: Instant) {
+        let Some(link) = state.link.clone() else {
+            let fault = state.down.clone();
+            drop(state);
+            return jobs.into_iter().for_each(|job| job.answer(Err(fault.clone())));
+        };
+        let mut call = Call::new(link, manner, jobs, self.time.at(now), now);
         // The client hands a command to its connection when it is first polled, not before.
-        match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => Some(call),
-            Poll::Ready(()) => None,
+        match call.poll(&mut Context::from_waker(&state.task)) {
+            Poll::Pending => {
+                let unwatched = |due| state.watched_until.is_none_or(|until| due < until);
+                if call.doubted_from.is_some_and(unwatched) {
+                    state.task.wake_by_ref();
+                }
+                state.calls.push_back(call);
+            }
+            // A broken client answers at once.
+            Poll::Ready(answer) => {
+                drop(state);
+                self.take_in(call.finish(answer));
+            }
+        }
+    }
+
+    /// What a call was answered with leaves this to be sent.
+    fn take_in(&self, again: Vec<(Manner, Vec<Job>)>) {
+        for (manner, jobs) in again {
+            self.start(self.state(), manner, jobs, Instant::now());
         }
     }
 
@@ -230,16 +226,32 @@ impl Lane {
 
     /// The lane has none, or none any more: what was not sent is answered with the fault.
     pub(super) fn down(&self, fault: &Fault) {
-        let queue = {
+        let (calls, queue) = {
             let mut state = self.state();
             state.down = fault.clone();
-            if let Some(link) = state.link.take() {
-                link.close();
-            }
-            std::mem::take(&mut state.queue)
+            state.link = None;
+            (std::mem::take(&mut state.calls), std::mem::take(&mut state.queue))
         };
         self.status.send_replace(NodeState::Down(fault.clone()));
+        // What is in flight will not be answered any more, unless it has been.
+        for mut call in calls {
+            let answer = match call.poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => Err(Fault::ConnectionLost {
+                    reason: "closed before the answer".into(),
+                }),
+            };
+            self.take_in(call.finish(answer));
+        }
         queue.into_iter().for_each(|job| job.answer(Err(fault.clone())));
+    }
+
+    /// There will be no connection any more.
+    pub(super) fn end(&self, fault: &Fault) {
+        self.down(fault);
+        let mut state = self.state();
+        state.over = true;
+        state.task.wake_by_ref();
     }
 
     /// The server's clock, while there is a connection.
@@ -266,44 +278,15 @@ impl Lane {
     }
 }
 
-/// Counts a call as in flight for as long as it is.
-struct Flight(Arc<Lane>);
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Relaxed);
+impl State {
+    /// Nothing waits, and what is in flight are single requests, of which one more may join them. A caller that takes the
+    /// lock from a quorum and releases it finds the others like that.
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.may_send() && self.calls.iter().all(Call::is_single)
     }
-}
 
-/// A call that its caller drives, saving the way over the lane's task.
-struct Direct {
-    call: Option<Call>,
-    answer: oneshot::Receiver<Result<Reply, Fault>>,
-    runtime: Handle,
-}
-
-impl Future for Direct {
-    type Output = Result<Reply, Fault>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if let Some(call) = &mut this.call {
-            let _ours = this.runtime.enter();
-            if call.as_mut().poll(cx).is_ready() {
-                this.call = None;
-            }
-        }
-        self.answer.poll_unpin(cx).map(answered)
-    }
-}
-
-impl Drop for Direct {
-    /// T3: a caller that gives up tears nothing down. The call goes on without it.
-    fn drop(&mut self) {
-        if let Some(call) = self.call.take() {
-            self.answer.close();
-            self.runtime.spawn(call);
-        }
+    fn may_send(&self) -> bool {
+        self.calls.len() < MOST_CALLS
     }
 }
 
@@ -313,72 +296,4 @@ fn answered(answer: Result<Result<Reply, Fault>, oneshot::error::RecvError>) -> 
             reason: "the lane ended".into(),
         })
     })
-}
-
-async fn run_scripted(link: &Link, mut jobs: Vec<Job>, only_ask: bool) {
-    let mut by_text = false;
-    loop {
-        let items: Vec<Item<'_>> = jobs.iter().map(|job| item(link, job, only_ask)).collect();
-        let replies = link.eval(&items, by_text, patience(&jobs)).await;
-        match replies {
-            // Not executed, so it may be sent once more (A8); but only for those who still wait. Who has given up may
-            // have sent a release since, and must not be overtaken by a second sending of the acquire (A6).
-            Err(Fault::NoScript) if !by_text => {
-                jobs.retain(|job| !job.is_abandoned());
-                by_text = true;
-                if jobs.is_empty() {
-                    return;
-                }
-            }
-            // One key outside of what the user may touch has the server refuse all. Each finds what it has done
-            // already, and so may be asked for again (A7).
-            Err(Fault::NoPermission { .. } | Fault::Server { .. }) if jobs.len() > 1 => {
-                for job in jobs.into_iter().filter(|job| !job.is_abandoned()) {
-                    Box::pin(run_scripted(link, vec![job], only_ask)).await;
-                }
-                return;
-            }
-            Err(fault) => return jobs.into_iter().for_each(|job| job.answer(Err(fault.clone()))),
-            Ok(replies) => {
-                return jobs
-                    .into_iter()
-                    .zip(replies)
-                    .for_each(|(job, reply)| job.answer(reply));
-            }
-        }
-    }
-}
-
-async fn run_plain(link: &Link, mut jobs: Vec<Job>) {
-    let alone = if jobs.len() == 1 { jobs.pop() } else { None };
-    let Some(job) = alone else {
-        // What came together goes out together (T2), and only a script can do that.
-        jobs.iter_mut().for_each(|job| job.latest = i64::MAX);
-        return run_scripted(link, jobs, false).await;
-    };
-    let ttl = match job.request.action {
-        Action::Acquire { ttl, .. } => ttl,
-        // Not plain.
-        _ => Duration::ZERO,
-    };
-    match link.set(&job.request, ttl, job.patience).await {
-        Ok(true) => job.answer(Ok(Reply::Granted { counter: None })),
-        // By whom it is held, and whether by a lock at all, only a question tells (A7, R5).
-        Ok(false) => run_scripted(link, vec![job], true).await,
-        Err(fault) => job.answer(Err(fault)),
-    }
-}
-
-fn item<'a>(link: &Link, job: &'a Job, only_ask: bool) -> Item<'a> {
-    Item {
-        request: &job.request,
-        latest: job.latest,
-        oldest_counter: link.oldest_counter(),
-        only_ask,
-    }
-}
-
-/// The connection is doubted when the least patient of them would.
-fn patience(jobs: &[Job]) -> Duration {
-    jobs.iter().map(|job| job.patience).min().unwrap_or_default()
 }

@@ -4,7 +4,7 @@
 //! was not probed (A3, A8, R1). So each connection is a client of its own without a reconnect policy; `keeper.rs` makes
 //! the next one.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,22 +13,19 @@ use fred::clients::Client;
 use fred::error::Error;
 use fred::interfaces::ClientLike;
 use fred::socket2::TcpKeepalive;
-use fred::types::config::{Config, ConnectionConfig, Options, PerformanceConfig, TcpConfig};
+use fred::types::config::{Config, ConnectionConfig, TcpConfig};
 use fred::types::{ConnectHandle, CustomCommand, Value};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::task::unconstrained;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::call::SHORTEST_PATIENCE;
 use super::memory::{Memory, Predecessor};
 use super::probe::{Facts, Roll};
 use super::time::ServerTime;
 use super::{fault, script};
-use crate::node::{Fault, Reply, Request};
-
-/// A connection is not suspected before it has left a call unanswered for this long, however short the budgets (T4).
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
-/// However long the budgets are: one caller with hours of TTL must not hide a hung connection from all others.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
+use crate::node::{Action, Fault, Reply, Request};
 
 /// F5: how far ahead of the node's clock a counter may be started, and by how much the start that its uptime says may be too
 /// early; in microseconds.
@@ -53,9 +50,10 @@ pub(super) struct Link {
     suspect: Notify,
     /// The server is not what it was.
     changed: CancellationToken,
-    /// Over: whatever is still in flight will not be answered.
-    closed: CancellationToken,
 }
+
+/// What a command is answered with, sooner or later. Sent when it is first polled.
+pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Value, Fault>> + Send>>;
 
 /// The client's own task, which owns the socket. Dropping the client alone would leak both.
 pub(super) struct Task(ConnectHandle);
@@ -110,10 +108,7 @@ impl Link {
                 fail_fast: true,
                 ..endpoint.config.clone()
             },
-            Some(PerformanceConfig {
-                default_command_timeout: endpoint.timeout,
-                ..Default::default()
-            }),
+            None,
             Some(connection_config(endpoint.timeout)),
             None,
         );
@@ -183,7 +178,6 @@ impl Link {
             served: AtomicBool::new(false),
             suspect: Notify::new(),
             changed: CancellationToken::new(),
-            closed: CancellationToken::new(),
         };
         tracing::debug!(
             node = &*endpoint.name,
@@ -225,21 +219,26 @@ impl Link {
         self.oldest_counter
     }
 
-    /// Runs the script by its digest; by its text if the server does not know it and `by_text` allows.
-    pub(super) async fn eval(
+    /// Runs the script by its digest; by its text if the server does not know it.
+    pub(super) fn eval<'a>(
         &self,
-        items: &[script::Item<'_>],
+        items: impl ExactSizeIterator<Item = script::Item<'a>> + Clone,
         by_text: bool,
-        patience: Duration,
-    ) -> Result<Vec<Result<Reply, Fault>>, Fault> {
+    ) -> Pending {
         let (name, script) = match &self.digest {
             Some(digest) if !by_text => ("EVALSHA", digest.clone()),
             _ => ("EVAL", Value::from_static_str(script::LOCK)),
         };
-        let sent = self.time.now();
-        let answer = self
-            .send(name, script::arguments(script, items), patience)
-            .await?;
+        self.send(name, script::arguments(script, items))
+    }
+
+    /// What the script has answered to the requests that were sent with it at `sent`.
+    pub(super) fn replies<'a>(
+        &self,
+        sent: i64,
+        answer: Value,
+        items: impl ExactSizeIterator<Item = script::Item<'a>> + Clone,
+    ) -> Result<Vec<Result<Reply, Fault>>, Fault> {
         let answer = script::read(answer, items).inspect_err(|_| self.doubt_order())?;
         if let Some(node_time) = answer.node_time {
             self.time.observe(sent, node_time);
@@ -247,17 +246,17 @@ impl Link {
         answer
             .replies
             .iter()
-            .for_each(|reply| self.look_at(reply.as_ref().err()));
+            .for_each(|reply| self.consider(reply.as_ref().err()));
         Ok(answer.replies)
     }
 
-    /// The plain `SET key token NX PX ttl`: whether it was set.
-    pub(super) async fn set(
-        &self,
-        request: &Request,
-        ttl: Duration,
-        patience: Duration,
-    ) -> Result<bool, Fault> {
+    /// The plain `SET key token NX PX ttl` of an acquire.
+    pub(super) fn set(&self, request: &Request) -> Pending {
+        let ttl = match request.action {
+            Action::Acquire { ttl, .. } => ttl,
+            // Not plain.
+            _ => Duration::ZERO,
+        };
         let args = vec![
             Value::from(&*request.key),
             Value::from(request.owner.value()),
@@ -265,9 +264,14 @@ impl Link {
             Value::from_static_str("PX"),
             Value::Integer(script::millis(ttl)),
         ];
-        match self.send("SET", args, patience).await? {
+        self.send("SET", args)
+    }
+
+    /// What that has answered.
+    pub(super) fn was_set(&self, answer: &Value) -> Result<bool, Fault> {
+        match answer {
             Value::Null => Ok(false),
-            Value::String(ok) if &*ok == "OK" => Ok(true),
+            Value::String(ok) if &**ok == "OK" => Ok(true),
             other => {
                 self.doubt_order();
                 Err(Fault::Protocol {
@@ -283,45 +287,34 @@ impl Link {
         self.changed.cancel();
     }
 
-    /// Sends one command and waits for its answer, or for the end of the connection: what is queued then, the library
-    /// leaves unanswered.
-    async fn send(&self, name: &'static str, args: Vec<Value>, patience: Duration) -> Result<Value, Fault> {
-        // Options reach `custom` only through a client that carries them; the library's own script calls ignore them.
-        let client = self.client.with_options(&Options {
-            max_attempts: Some(1),
-            timeout: Some(LONGEST_PATIENCE),
-            fail_fast: true,
-            ..Options::default()
-        });
-        let mut call = pin!(client.custom::<Value, Value>(command(name), args));
-        let mut doubts = pin!(sleep(patience.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)));
-        let mut doubted = false;
-        let answer = loop {
-            tokio::select! {
-                // The library gives a call up after the longest patience, too. Doubt comes first, or there would be none.
-                biased;
-                () = &mut doubts, if !doubted => {
-                    doubted = true;
-                    self.suspect.notify_one();
-                }
-                answer = &mut call => break answer,
-                () = self.closed.cancelled() => {
-                    return Err(Fault::ConnectionLost { reason: "closed before the answer".into() });
-                }
-            }
-        };
-        if answer.is_ok() {
-            self.served.store(true, Relaxed);
+    /// One command. There is no time-out: the lane watches the connection (T4), and ends what is in flight with it. For what
+    /// is queued then, the library leaves unanswered.
+    fn send(&self, name: &'static str, args: Vec<Value>) -> Pending {
+        let client = self.client.clone();
+        // Without tokio's budget for a task: if that is used up, a first poll would send nothing, and a deletion could
+        // overtake this.
+        Box::pin(unconstrained(async move {
+            let answer = client.custom::<Value, Value>(command(name), args).await;
+            answer.map_err(|error| fault::from_error(&error))
+        }))
+    }
+
+    /// Whatever comes in answer to a call.
+    pub(super) fn look_at(&self, answer: Result<Value, Fault>) -> Result<Value, Fault> {
+        match &answer {
+            Ok(_) => self.served.store(true, Relaxed),
+            Err(fault) => self.consider(Some(fault)),
         }
-        answer.map_err(|error| {
-            let fault = fault::from_error(&error);
-            self.look_at(Some(&fault));
-            fault
-        })
+        answer
+    }
+
+    /// T4: a call was not answered in time.
+    pub(super) fn suspect(&self) {
+        self.suspect.notify_one();
     }
 
     /// R1: what only a server says that has changed its role or its rights calls for a new probe.
-    fn look_at(&self, fault: Option<&Fault>) {
+    fn consider(&self, fault: Option<&Fault>) {
         if matches!(
             fault,
             Some(Fault::ReadOnly | Fault::ClusterDown | Fault::Unfit(_) | Fault::Auth { .. })
@@ -349,11 +342,6 @@ impl Link {
                 return disconnected("no answer for several budgets in a row".into());
             }
         }
-    }
-
-    /// Whatever is still in flight ends as lost.
-    pub(super) fn close(&self) {
-        self.closed.cancel();
     }
 }
 

@@ -9,12 +9,14 @@
 //! | `memory.rs` | what it may have forgotten |
 //! | `lane.rs` | the queue in front of the connection |
 //! | `announcements.rs` | what the server tells of its own accord |
+//! | `call.rs` | requests that are sent together, and their answer |
 //! | `script.rs`, `lock.lua` | what is sent, and what comes back |
 //! | `time.rs` | its clock, seen from here |
 //! | `fault.rs` | errors by their right names |
 //! | `tls.rs` | certificates (feature `tls`) |
 
 mod announcements;
+mod call;
 mod endpoint;
 mod fault;
 mod keeper;
@@ -70,7 +72,7 @@ impl RedisNode {
         let start = |(number, config): (usize, NodeConfig)| {
             let name = config.name().clone();
             let time = Arc::new(ServerTime::new(name.clone(), clock.clone()));
-            let lane = Arc::new(Lane::new(runtime.clone(), time.clone()));
+            let lane = Arc::new(Lane::new(time.clone()));
             let stop = CancellationToken::new();
             let endpoint = Arc::new(Endpoint {
                 number,
@@ -83,11 +85,11 @@ impl RedisNode {
             });
             let kept = keeper::keep(endpoint.clone(), lane.clone());
             let (announcements, heard) = Announcements::new(endpoint);
-            let driven = lane.clone().drive();
             let ended = Ended(lane.clone());
+            runtime.spawn(lane.clone().drive());
             runtime.spawn(stop.clone().run_until_cancelled_owned(async move {
                 let _ended = ended;
-                tokio::join!(kept, driven, heard);
+                tokio::join!(kept, heard);
             }));
             Arc::new(RedisNode {
                 name,
@@ -110,7 +112,7 @@ struct Ended(Arc<Lane>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        self.0.down(&Fault::Disconnected {
+        self.0.end(&Fault::Disconnected {
             reason: "the runtime that it was connected on has ended".into(),
         });
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fred::bytes::Bytes;
 use fred::types::Value;
 
 use super::fault;
@@ -32,59 +33,109 @@ pub(super) struct Item<'a> {
     pub(super) only_ask: bool,
 }
 
+impl Item<'_> {
+    /// Whether the script looks at the time for it.
+    fn is_timed(&self) -> bool {
+        let sets = matches!(self.request.action, Action::Acquire { .. } | Action::Heal { .. });
+        sets && !self.only_ask || matches!(self.request.action, Action::Extend { .. })
+    }
+}
+
 /// Arguments of `EVALSHA` or `EVAL`: digest or text, the number of keys, the keys, and a packed string for each request.
-pub(super) fn arguments(script: Value, items: &[Item<'_>]) -> Vec<Value> {
-    let mut args = Vec::with_capacity(2 + 2 * items.len());
+pub(super) fn arguments<'a>(
+    script: Value,
+    items: impl ExactSizeIterator<Item = Item<'a>> + Clone,
+) -> Vec<Value> {
+    let count = items.len();
+    let mut args = Vec::with_capacity(2 + 2 * count);
     args.push(script);
-    args.push(Value::Integer(items.len() as i64));
-    args.extend(items.iter().map(|item| Value::from(&*item.request.key)));
-    args.extend(items.iter().map(|item| Value::from(packed(item))));
+    args.push(Value::Integer(count as i64));
+    // All in one buffer, of which each is a part.
+    let length: usize = items.clone().map(|item| item.request.key.len() + LONGEST).sum();
+    let mut buffer = Vec::with_capacity(length);
+    let mut ends = Vec::with_capacity(2 * count);
+    for item in items.clone() {
+        buffer.extend_from_slice(item.request.key.as_bytes());
+        ends.push(buffer.len());
+    }
+    for item in items {
+        pack(&item, &mut buffer);
+        ends.push(buffer.len());
+    }
+    let buffer = Bytes::from(buffer);
+    let mut start = 0;
+    args.extend(ends.into_iter().map(|end| {
+        let part = buffer.slice(start..end);
+        start = end;
+        Value::Bytes(part)
+    }));
     args
 }
 
-fn packed(item: &Item<'_>) -> String {
-    let owner = item.request.owner.value();
-    let latest = item.latest.clamp(0, LATEST);
+/// Longest of all is what mends.
+const LONGEST: usize = 1 + 36 + 5 * DIGITS + 20;
+
+/// Behind the operation's letter and the owner token, numbers of as many digits each, then the TTL.
+const DIGITS: usize = 16;
+
+fn pack(item: &Item<'_>, to: &mut Vec<u8>) {
+    let mut head = |operation| {
+        to.push(operation);
+        item.request.owner.write(to);
+    };
+    let latest = item.latest.clamp(0, LATEST) as u64;
     match item.request.action {
-        Action::Acquire { .. } if item.only_ask => format!("h{owner}"),
+        Action::Acquire { .. } if item.only_ask => head(b'h'),
         Action::Acquire {
             ttl, fencing: None, ..
-        } => format!("s{owner}{latest:016}{}", millis(ttl)),
+        }
+        | Action::Heal { ttl, fencing: None } => {
+            head(b's');
+            digits(latest, to);
+            number(millis(ttl) as u64, to);
+        }
         Action::Acquire {
             ttl,
             fencing: Some(fencing),
             ..
-        } => format!(
-            "a{owner}{latest:016}{start}{ttl}",
-            start = start(fencing, item),
-            ttl = millis(ttl)
-        ),
-        Action::Heal { ttl, fencing: None } => format!("s{owner}{latest:016}{}", millis(ttl)),
+        } => {
+            head(b'a');
+            digits(latest, to);
+            start(fencing, item, to);
+            number(millis(ttl) as u64, to);
+        }
         Action::Heal {
             ttl,
             fencing: Some((fencing, token)),
-        } => format!(
-            "m{owner}{latest:016}{start}{token:016}{ttl}",
-            start = start(fencing, item),
-            token = token.get(),
-            ttl = millis(ttl),
-        ),
-        Action::Raise { token } => format!("f{owner}{:016}", token.get()),
-        Action::Extend { ttl } => format!("e{owner}{}", millis(ttl)),
+        } => {
+            head(b'm');
+            digits(latest, to);
+            start(fencing, item, to);
+            digits(token.get(), to);
+            number(millis(ttl) as u64, to);
+        }
+        Action::Raise { token } => {
+            head(b'f');
+            digits(token.get(), to);
+        }
+        Action::Extend { ttl } => {
+            head(b'e');
+            number(millis(ttl) as u64, to);
+        }
         Action::Release { counter, news } => {
-            let news = news.map_or('-', announcement);
-            match counter {
-                Some(counter) => format!("r{owner}{news}{:016}", counter.get()),
-                None => format!("r{owner}{news}"),
+            head(b'r');
+            to.push(news.map_or(b'-', announcement));
+            if let Some(counter) = counter {
+                digits(counter.get(), to);
             }
         }
     }
 }
 
-fn announcement(news: News) -> char {
+fn announcement(news: News) -> u8 {
     match news {
-        News::Free => 'f',
-        News::PassedOn => 'p',
+        News::Free => b'f',
+        News::PassedOn => b'p',
     }
 }
 
@@ -99,19 +150,41 @@ pub(super) fn announced(message: &str) -> Option<(OwnerToken, News)> {
     let (news, owner) = message.split_at_checked(1)?;
     let news = known
         .into_iter()
-        .find(|known| news.starts_with(announcement(*known)))?;
+        .find(|known| news.as_bytes() == [announcement(*known)])?;
     Some((OwnerToken::from_value(owner)?, news))
 }
 
 /// How a counter is started: seed, oldest counter, retention.
-fn start(fencing: Fencing, item: &Item<'_>) -> String {
-    format!(
-        "{seed:016}{oldest:016}{retention:016}",
-        seed = fencing.seed.get(),
-        // Two at least: a counter that was missing shows 1.
-        oldest = item.oldest_counter.clamp(2, LATEST),
-        retention = fencing.retention.map_or(0, millis).min(LATEST),
-    )
+fn start(fencing: Fencing, item: &Item<'_>, to: &mut Vec<u8>) {
+    digits(fencing.seed.get(), to);
+    // Two at least: a counter that was missing shows 1.
+    digits(item.oldest_counter.clamp(2, LATEST) as u64, to);
+    digits(fencing.retention.map_or(0, millis).min(LATEST) as u64, to);
+}
+
+/// A number of [`DIGITS`] digits.
+fn digits(number: u64, to: &mut Vec<u8>) {
+    let mut digits = [b'0'; DIGITS];
+    let mut rest = number;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    to.extend_from_slice(&digits);
+}
+
+/// A number of as many digits as it has.
+fn number(number: u64, to: &mut Vec<u8>) {
+    let start = to.len();
+    let mut rest = number;
+    loop {
+        to.push(b'0' + (rest % 10) as u8);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    to[start..].reverse();
 }
 
 pub(super) fn millis(ttl: Duration) -> i64 {
@@ -126,24 +199,23 @@ pub(super) struct Answer {
 }
 
 /// Reads the script's answer to `items`; an answer that makes no sense is a fault of the node.
-pub(super) fn read(answer: Value, items: &[Item<'_>]) -> Result<Answer, Fault> {
+pub(super) fn read<'a>(
+    answer: Value,
+    items: impl ExactSizeIterator<Item = Item<'a>> + Clone,
+) -> Result<Answer, Fault> {
     let Value::Array(mut entries) = answer else {
         return Err(nonsense(format!("{:?} instead of a list", answer.kind())));
     };
-    let node_time = match entries.len().checked_sub(items.len()) {
-        Some(0) => None,
-        Some(2) => {
-            let micros = entries.pop().unwrap_or(Value::Null);
-            let seconds = entries.pop().unwrap_or(Value::Null);
-            Some(time_of(&seconds, &micros)?)
-        }
-        _ => {
-            return Err(nonsense(format!(
-                "{} entries for {} requests",
-                entries.len(),
-                items.len()
-            )));
-        }
+    // The time is behind the replies, where one of the requests has it looked at.
+    let timed = items.clone().any(|item| item.is_timed());
+    if entries.len() != items.len() + usize::from(timed) {
+        let count = entries.len();
+        return Err(nonsense(format!("{count} entries for {} requests", items.len())));
+    }
+    let node_time = match entries.pop_if(|_| timed) {
+        Some(Value::Integer(time)) => Some(time),
+        Some(other) => return Err(nonsense(format!("{:?} for the time", other.kind()))),
+        None => None,
     };
     let replies = entries
         .into_iter()

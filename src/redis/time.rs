@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::clock::{Clock, Moment};
 use crate::protocol::node_clock::NodeClock;
 
@@ -31,7 +33,17 @@ impl ServerTime {
 
     /// Our time.
     pub(super) fn now(&self) -> i64 {
-        i64::try_from(self.clock.now().since(self.epoch).as_micros()).unwrap_or(i64::MAX)
+        self.micros(self.clock.now())
+    }
+
+    /// The same, of a moment that has just been: too early if the machine was suspended since anybody asked for the time. Then
+    /// an interval is too wide, or a request refused as late.
+    pub(super) fn at(&self, now: Instant) -> i64 {
+        self.micros(self.clock.roughly(now))
+    }
+
+    fn micros(&self, moment: Moment) -> i64 {
+        i64::try_from(moment.since(self.epoch).as_micros()).unwrap_or(i64::MAX)
     }
 
     /// The server's clock showed `time` some time between `sent`, of our time, and now.
@@ -76,14 +88,14 @@ impl ServerTime {
 
     /// What the server's clock shows now: the best guess.
     pub(super) fn estimate(&self) -> Option<u64> {
-        let time = self.seen().as_ref()?.estimate(self.now());
+        let now = self.at(Instant::now());
+        let time = self.seen().as_ref()?.estimate(now);
         u64::try_from(time).ok()
     }
 
-    /// A9: the last moment on the server's clock for something that must not act later than `budget` from now.
-    pub(super) fn latest(&self, budget: Duration) -> i64 {
+    /// A9: the last moment on the server's clock for something that must not act later than `budget` from `now`, of our time.
+    pub(super) fn latest(&self, now: i64, budget: Duration) -> i64 {
         let budget = i64::try_from(budget.as_micros()).unwrap_or(i64::MAX);
-        let now = self.now();
         let latest = self.seen().as_ref().map_or(0, |seen| seen.latest(now));
         latest.saturating_add(budget)
     }
