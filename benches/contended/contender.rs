@@ -37,16 +37,18 @@ pub(crate) enum Who {
     RslockTuned,
     PostgresBlocking,
     PostgresPolling,
+    Etcd,
 }
 
 impl Who {
-    pub(crate) const ALL: [Who; 6] = [
+    pub(crate) const ALL: [Who; 7] = [
         Who::Quorlock,
         Who::QuorlockPlain,
         Who::Rslock,
         Who::RslockTuned,
         Who::PostgresBlocking,
         Who::PostgresPolling,
+        Who::Etcd,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -57,6 +59,7 @@ impl Who {
             Who::RslockTuned => "rslock, tuned",
             Who::PostgresBlocking => "PostgreSQL, blocking",
             Who::PostgresPolling => "PostgreSQL, polling",
+            Who::Etcd => "etcd",
         }
     }
 
@@ -72,6 +75,7 @@ impl Who {
         match self {
             Who::Quorlock | Who::QuorlockPlain | Who::Rslock | Who::RslockTuned => Server::Redis,
             Who::PostgresBlocking | Who::PostgresPolling => Server::Postgres,
+            Who::Etcd => Server::Etcd,
         }
     }
 

@@ -12,6 +12,8 @@ mod commands;
 mod common;
 mod contender;
 mod crew;
+mod etcd;
+mod etcd_server;
 mod figures;
 mod plan;
 #[path = "../../tests/common/postgres.rs"]

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use crate::advisory::Advisory;
 use crate::contender::{Contender, Who};
+use crate::etcd::Etcd;
 use crate::quorlock::Quorlock;
 use crate::record::{Grant, Job, Moment, Order, Record, now};
 use crate::rslock::Rslock;
@@ -45,6 +46,7 @@ pub(crate) fn main(job: &Job) -> Result<(), Box<dyn Error>> {
             Who::Quorlock | Who::QuorlockPlain => work::<Quorlock>(job).await,
             Who::Rslock | Who::RslockTuned => work::<Rslock>(job).await,
             Who::PostgresBlocking | Who::PostgresPolling => work::<Advisory>(job).await,
+            Who::Etcd => work::<Etcd>(job).await,
         }
     });
     // Reading the input has a thread, which would be waited for.
