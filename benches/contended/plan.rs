@@ -43,6 +43,7 @@ impl World {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) worlds: Vec<World>,
     pub(crate) rounds: usize,
@@ -51,6 +52,11 @@ pub(crate) struct Plan {
     /// Leases of one who is alone, in each round.
     pub(crate) alone: usize,
     pub(crate) hold: Duration,
+    pub(crate) fault_rounds: usize,
+    /// How long it is held while others only wait.
+    pub(crate) idle: Duration,
+    pub(crate) hand_overs: usize,
+    pub(crate) hand_overs_within: Duration,
 }
 
 impl Plan {
@@ -65,6 +71,10 @@ impl Plan {
             window: Duration::from_millis(600),
             alone: 40,
             hold: Duration::from_millis(1),
+            fault_rounds: 3,
+            idle: Duration::from_secs(5),
+            hand_overs: 10_000,
+            hand_overs_within: Duration::from_secs(30),
         }
     }
 
@@ -76,6 +86,10 @@ impl Plan {
             warm_up: Duration::from_millis(50),
             window: Duration::from_millis(200),
             alone: 10,
+            fault_rounds: 1,
+            idle: Duration::from_millis(1_200),
+            hand_overs: 100,
+            hand_overs_within: Duration::from_millis(500),
             ..Plan::full()
         }
     }
