@@ -15,6 +15,7 @@ pub(crate) struct Arguments {
     pub(crate) quick: bool,
     pub(crate) multi_thread: bool,
     pub(crate) json: Option<PathBuf>,
+    pub(crate) charts: Option<PathBuf>,
     only: Vec<Who>,
     parts: Vec<Part>,
     processes: Vec<usize>,
@@ -66,6 +67,7 @@ impl Arguments {
                 "--quick" => parsed.quick = true,
                 "--multi-thread" => parsed.multi_thread = true,
                 "--json" => parsed.json = Some(value()?.into()),
+                "--charts" => parsed.charts = Some(value()?.into()),
                 "--only" => {
                     let name = value()?;
                     let who = Who::matching(&name);

@@ -39,17 +39,6 @@ impl Bench {
         let prepared = Turns::prepare(&job, world).await;
         prepared.map_err(|error| format!("{}: {error}", who.name()).into())
     }
-
-    /// What a turn takes, to be expected.
-    pub(crate) fn turn(&self) -> Duration {
-        let Plan {
-            warm_up,
-            window,
-            alone,
-            ..
-        } = self.plan;
-        warm_up + window + Duration::from_millis(3 * alone as u64 + 250)
-    }
 }
 
 /// How far it is, and how long it takes yet.

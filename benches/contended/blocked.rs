@@ -18,7 +18,9 @@ const KILL: &[&str] = &["CLIENT", "KILL", "TYPE", "pubsub"];
 
 pub(crate) fn plan(bench: &Bench) {
     if bench.everybody.contains(&Who::Quorlock) {
-        bench.progress.plan(bench.turn() * 2 * bench.plan.rounds as u32);
+        bench
+            .progress
+            .plan(bench.plan.turn() * 2 * bench.plan.rounds as u32);
     }
 }
 
@@ -37,7 +39,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
             round + 1,
             bench.plan.rounds
         );
-        bench.progress.next(bench.turn() * 2, &what);
+        bench.progress.next(bench.plan.turn() * 2, &what);
         for (series, command) in &mut both {
             tokio::select! {
                 figures = turns.compete(&bench.plan, None) => series.rounds.push(figures?),

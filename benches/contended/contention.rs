@@ -7,7 +7,7 @@ use crate::tables::Series;
 
 pub(crate) fn plan(bench: &Bench) {
     let turns = bench.plan.worlds.len() * bench.plan.rounds * bench.everybody.len();
-    bench.progress.plan(bench.turn() * turns as u32);
+    bench.progress.plan(bench.plan.turn() * turns as u32);
 }
 
 /// Each world's rounds, for charts.
@@ -20,7 +20,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<Vec<(
         }
         for round in 0..bench.plan.rounds {
             let what = format!("{}: round {} of {}", world.title(), round + 1, bench.plan.rounds);
-            bench.progress.next(bench.turn() * all.len() as u32, &what);
+            bench.progress.next(bench.plan.turn() * all.len() as u32, &what);
             for (turns, series) in &mut all {
                 let figures = turns.compete(&bench.plan, Some(&bench.servers.testbed)).await?;
                 series.rounds.push(figures);

@@ -12,68 +12,67 @@ use crate::plan::{Plan, World};
 use crate::servers::UP_FOR;
 use crate::tables::Series;
 
-/// What is wrong with the nodes. In the middle of the list, so that nobody profits from its order.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// In the middle of the list, so that nobody profits from its order.
+const HUNG: usize = 1;
+const DEAD: usize = 3;
+
+/// What is wrong with the nodes, each coming out of the one before.
+#[derive(Clone, Copy)]
 enum Wrong {
     Nothing,
     Hung,
+    HungAndDead,
     Dead,
-    Both,
 }
 
 const ALL: [(Wrong, &str); 4] = [
     (Wrong::Nothing, "healthy"),
     (Wrong::Hung, "1 node hung"),
+    (Wrong::HungAndDead, "1 node hung, 1 dead"),
     (Wrong::Dead, "1 node dead"),
-    (Wrong::Both, "1 hung, 1 dead"),
 ];
-const HUNG: usize = 1;
-const DEAD: usize = 3;
 
-/// All that [`Wrong::undo`] waits in a round.
-const SETTLING: Duration = Duration::from_millis(9_500);
-
-const CONTENDERS: [Who; 3] = [Who::Quorlock, Who::Rslock, Who::RslockTuned];
+const CONTENDERS: [Who; 2] = [Who::Quorlock, Who::Rslock];
 
 impl Wrong {
     async fn set(self, testbed: &Testbed) -> Outcome<()> {
-        if matches!(self, Wrong::Hung | Wrong::Both) {
-            testbed.nodes()[HUNG].stop()?;
-        }
-        if matches!(self, Wrong::Dead | Wrong::Both) {
-            testbed.nodes()[DEAD].kill().await?;
+        let (hung, dead) = (&testbed.nodes()[HUNG], &testbed.nodes()[DEAD]);
+        match self {
+            Wrong::Nothing => {}
+            Wrong::Hung => hung.stop()?,
+            Wrong::HungAndDead => dead.kill().await?,
+            Wrong::Dead => {
+                hung.resume()?;
+                sleep(RECONNECTED).await;
+            }
         }
         Ok(())
     }
+}
 
-    /// As before, and everybody knows.
-    async fn undo(self, testbed: &Testbed) -> Outcome<()> {
-        if matches!(self, Wrong::Hung | Wrong::Both) {
-            testbed.nodes()[HUNG].resume()?;
-        }
-        if matches!(self, Wrong::Dead | Wrong::Both) {
-            testbed.nodes()[DEAD].restart(Data::Keep).await?;
-            sleep(UP_FOR).await;
-        } else if self != Wrong::Nothing {
-            sleep(Duration::from_millis(1_500)).await;
-        }
-        Ok(())
+const RECONNECTED: Duration = Duration::from_millis(1_500);
+
+/// One who is alone needs a second for a lease where a node hangs.
+fn own(plan: &Plan) -> Plan {
+    Plan {
+        alone: 3,
+        window: plan.fault_window,
+        ..plan.clone()
     }
 }
 
 pub(crate) fn plan(bench: &Bench) {
     let turns = ALL.len() * bench.among(&CONTENDERS).len() * bench.plan.fault_rounds;
+    let settling = (RECONNECTED + UP_FOR) * bench.plan.fault_rounds as u32;
     bench
         .progress
-        .plan(bench.turn() * turns as u32 + SETTLING * bench.plan.fault_rounds as u32);
+        .plan(own(&bench.plan).turn() * turns as u32 + settling);
 }
 
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     let world = World::new(4, 4, Duration::ZERO);
-    let plan = Plan {
-        alone: 3, // with half a second for an operation
-        ..bench.plan.clone()
-    };
+    let plan = own(&bench.plan);
+    let testbed = &bench.servers.testbed;
     let mut all = Vec::new();
     for who in bench.among(&CONTENDERS) {
         all.push((
@@ -88,16 +87,17 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
                 round + 1,
                 plan.fault_rounds
             );
-            bench.progress.next(
-                bench.turn() * all.len() as u32 + SETTLING / ALL.len() as u32,
-                &what,
-            );
-            wrong.set(&bench.servers.testbed).await?;
+            bench.progress.next(plan.turn() * all.len() as u32, &what);
+            wrong.set(testbed).await?;
             for (turns, series) in &mut all {
                 series[number].rounds.push(turns.compete(&plan, None).await?);
             }
-            wrong.undo(&bench.servers.testbed).await?;
         }
+        bench
+            .progress
+            .next(RECONNECTED + UP_FOR, "nodes that fail: all are started again");
+        testbed.nodes()[DEAD].restart(Data::Keep).await?;
+        sleep(UP_FOR).await;
     }
     for (turns, series) in all {
         let title = format!("{} while nodes fail, {}", turns.who.name(), world.title());

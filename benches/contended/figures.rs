@@ -73,7 +73,7 @@ impl Figures {
 
         let changes = |who: fn(&Grant) -> (usize, usize)| {
             let pairs = counted.windows(2).filter(|pair| who(pair[0]) != who(pair[1]));
-            pairs.count() as f64 / (count - 1.0)
+            pairs.count() as f64 / (count - 1.0).max(0.0)
         };
         let mut per_worker = std::collections::BTreeMap::<_, usize>::new();
         for grant in &counted {
@@ -89,7 +89,7 @@ impl Figures {
                 / count,
             acquire: alone.acquire,
             release: alone.release,
-            gap: (length - held) / count,
+            gap: (length - held) / count.max(1.0),
             to_another_worker: changes(|grant| (grant.process, grant.waiter)),
             to_another_process: changes(|grant| (grant.process, 0)),
             wait,
@@ -113,6 +113,13 @@ impl Figures {
     /// Grants per second if nothing were lost between what a lock takes when nobody else wants it.
     pub(crate) fn ideal_per_s(&self) -> f64 {
         1e3 / (self.hold + self.release + self.acquire)
+    }
+
+    pub(crate) fn of_ideal(&self) -> f64 {
+        match self.grants_per_s {
+            0.0 => 0.0,
+            grants => grants / self.ideal_per_s(),
+        }
     }
 
     pub(crate) fn longest_over_mean(&self) -> f64 {

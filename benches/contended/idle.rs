@@ -14,22 +14,17 @@ use crate::record::{Order, nanos};
 use crate::round::Turns;
 
 const WORLDS: [(usize, usize); 2] = [(1, 32), (8, 4)];
+const CONTENDERS: [Who; 3] = [Who::Quorlock, Who::Rslock, Who::RslockTuned];
 /// Until all who wait have found that it is held.
 const SETTLED: Duration = Duration::from_millis(700);
 
 pub(crate) fn plan(bench: &Bench) {
-    let turns = WORLDS.len() * redis(bench).len();
+    let turns = WORLDS.len() * bench.among(&CONTENDERS).len();
     bench.progress.plan(length(bench) * turns as u32);
 }
 
 fn length(bench: &Bench) -> Duration {
     bench.plan.idle + Duration::from_millis(600)
-}
-
-fn redis(bench: &Bench) -> Vec<Who> {
-    let mut all = bench.everybody.clone();
-    all.retain(|who| who.is_redis());
-    all
 }
 
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
@@ -40,7 +35,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     let heads = [&["commands/s, processes x waiters".to_owned()], &heads[..]].concat();
     let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     let mut json = Map::new();
-    for who in redis(bench) {
+    for who in bench.among(&CONTENDERS) {
         let mut row = vec![who.name().to_owned()];
         let mut entry = Map::new();
         for (processes, waiters) in WORLDS {

@@ -1,6 +1,6 @@
 //! How fast a lock passes from one to the next when many want it, and how fairly: quorlock beside its peers.
 //!
-//! `cargo bench --features testbed --bench contended -- [--quick] [--multi-thread] [--json FILE] [--only NAME]...
+//! `cargo bench --features testbed --bench contended -- [--quick] [--multi-thread] [--json FILE] [--charts FOLDER] [--only NAME]...
 //! [--part PART]... [--processes N]... [--waiters N]...`
 //!
 //! What is measured and how is said in `docs/benchmarks.md`. The output is Markdown; progress goes to the error output.
@@ -9,6 +9,7 @@ mod advisory;
 mod arguments;
 mod bench;
 mod blocked;
+mod charts;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
@@ -92,9 +93,10 @@ async fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     for part in &parts {
         part.plan(&bench);
     }
+    let mut worlds = Vec::new();
     for part in parts {
         match part {
-            Part::Contention => drop(contention::measure(&bench, &mut report).await?),
+            Part::Contention => worlds = contention::measure(&bench, &mut report).await?,
             Part::Faults => faults::measure(&bench, &mut report).await?,
             Part::Idle => idle::measure(&bench, &mut report).await?,
             Part::Blocked => blocked::measure(&bench, &mut report).await?,
@@ -102,6 +104,9 @@ async fn run(arguments: &Arguments) -> Outcome<ExitCode> {
         }
     }
     bench.servers.shutdown().await;
+    if let Some(folder) = &arguments.charts {
+        charts::draw(folder, &worlds)?;
+    }
 
     println!();
     report.note_load("load at the end");

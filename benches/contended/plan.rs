@@ -53,6 +53,7 @@ pub(crate) struct Plan {
     pub(crate) alone: usize,
     pub(crate) hold: Duration,
     pub(crate) fault_rounds: usize,
+    pub(crate) fault_window: Duration,
     /// How long it is held while others only wait.
     pub(crate) idle: Duration,
     pub(crate) hand_overs: usize,
@@ -60,6 +61,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// What a turn takes, to be expected.
+    pub(crate) fn turn(&self) -> Duration {
+        self.warm_up + self.window + Duration::from_millis(3 * self.alone as u64 + 250)
+    }
+
     pub(crate) fn full() -> Plan {
         let at_once = [(1, 8), (1, 32), (1, 128), (2, 4), (4, 4), (8, 4)];
         let at_once = at_once.map(|(processes, waiters)| World::new(processes, waiters, Duration::ZERO));
@@ -69,9 +75,10 @@ impl Plan {
             rounds: 5,
             warm_up: Duration::from_millis(100),
             window: Duration::from_millis(600),
-            alone: 40,
+            alone: 30,
             hold: Duration::from_millis(1),
             fault_rounds: 3,
+            fault_window: Duration::from_millis(1_500),
             idle: Duration::from_secs(5),
             hand_overs: 10_000,
             hand_overs_within: Duration::from_secs(30),
@@ -87,6 +94,7 @@ impl Plan {
             window: Duration::from_millis(200),
             alone: 10,
             fault_rounds: 1,
+            fault_window: Duration::from_millis(300),
             idle: Duration::from_millis(1_200),
             hand_overs: 100,
             hand_overs_within: Duration::from_millis(500),

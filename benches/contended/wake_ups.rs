@@ -21,7 +21,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// One look at the clock.
 const STRETCH: Duration = Duration::from_secs(2);
 
-const CONTENDERS: [Who; 3] = [Who::Quorlock, Who::PostgresBlocking, Who::Etcd];
+/// The second shows what the machine does to somebody who cannot lose any.
+const CONTENDERS: [Who; 2] = [Who::Quorlock, Who::PostgresBlocking];
 const PERCENTILES: [(&str, f64); 5] = [
     ("p50", 50.0),
     ("p90", 90.0),
