@@ -87,7 +87,7 @@ fn dots(
         .x_desc(unit)
         .x_label_formatter(&|value| format!("{value}"))
         .y_label_formatter(&name)
-        .y_labels(names.len() + 1)
+        .y_labels(names.len())
         .label_style((FONT, 14))
         .axis_desc_style((FONT, 14))
         .light_line_style(RGBColor(235, 235, 235))
@@ -156,6 +156,7 @@ fn lines(file: &Path, worlds: &[&(World, Vec<Series>)]) -> Drawn {
         chart
             .configure_mesh()
             .disable_x_mesh()
+            .y_max_light_lines(1)
             .x_desc(what)
             .y_desc("grants per second; more is better")
             .x_label_formatter(&|value| format!("{value:.0}"))

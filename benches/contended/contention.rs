@@ -21,7 +21,10 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<Vec<(
         for round in 0..bench.plan.rounds {
             let what = format!("{}: round {} of {}", world.title(), round + 1, bench.plan.rounds);
             bench.progress.next(bench.plan.turn() * all.len() as u32, &what);
-            for (turns, series) in &mut all {
+            // Each comes first at times.
+            for number in 0..all.len() {
+                let next = (round + number) % all.len();
+                let (turns, series) = &mut all[next];
                 let figures = turns.compete(&bench.plan, Some(&bench.servers.testbed)).await?;
                 series.rounds.push(figures);
             }

@@ -9,7 +9,6 @@ use crate::bench::{Bench, Outcome};
 use crate::common::report::Report;
 use crate::contender::Who;
 use crate::plan::{Plan, World};
-use crate::servers::UP_FOR;
 use crate::tables::Series;
 
 /// In the middle of the list, so that nobody profits from its order.
@@ -63,7 +62,7 @@ fn own(plan: &Plan) -> Plan {
 
 pub(crate) fn plan(bench: &Bench) {
     let turns = ALL.len() * bench.among(&CONTENDERS).len() * bench.plan.fault_rounds;
-    let settling = (RECONNECTED + UP_FOR) * bench.plan.fault_rounds as u32;
+    let settling = (RECONNECTED + bench.plan.up_for) * bench.plan.fault_rounds as u32;
     bench
         .progress
         .plan(own(&bench.plan).turn() * turns as u32 + settling);
@@ -93,11 +92,12 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
                 series[number].rounds.push(turns.compete(&plan, None).await?);
             }
         }
-        bench
-            .progress
-            .next(RECONNECTED + UP_FOR, "nodes that fail: all are started again");
+        bench.progress.next(
+            RECONNECTED + plan.up_for,
+            "nodes that fail: all are started again",
+        );
         testbed.nodes()[DEAD].restart(Data::Keep).await?;
-        sleep(UP_FOR).await;
+        sleep(plan.up_for).await;
     }
     for (turns, series) in all {
         let title = format!("{} while nodes fail, {}", turns.who.name(), world.title());

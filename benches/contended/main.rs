@@ -45,7 +45,7 @@ use bench::{Bench, Outcome, Progress};
 use common::report::Report;
 use contender::TTL;
 use plan::Plan;
-use servers::{Server, Servers, UP_FOR};
+use servers::{Server, Servers};
 
 fn main() -> Outcome<ExitCode> {
     if let Some(job) = worker::job()? {
@@ -87,7 +87,7 @@ async fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     };
     describe(&bench, arguments, &mut report).await?;
     report.note_load("load at the start");
-    sleep(UP_FOR.saturating_sub(started.elapsed())).await;
+    sleep(bench.plan.up_for.saturating_sub(started.elapsed())).await;
 
     let parts = arguments.parts();
     for part in &parts {

@@ -45,6 +45,8 @@ impl World {
 
 #[derive(Clone)]
 pub(crate) struct Plan {
+    /// Servers trust no counter from before their start, which they know to a few seconds.
+    pub(crate) up_for: Duration,
     pub(crate) worlds: Vec<World>,
     pub(crate) rounds: usize,
     pub(crate) warm_up: Duration,
@@ -71,6 +73,7 @@ impl Plan {
         let at_once = at_once.map(|(processes, waiters)| World::new(processes, waiters, Duration::ZERO));
         let later = [World::new(1, 32, PAUSE), World::new(8, 4, PAUSE)];
         Plan {
+            up_for: Duration::from_secs(4),
             worlds: [&at_once[..], &later[..]].concat(),
             rounds: 5,
             warm_up: Duration::from_millis(100),
@@ -88,6 +91,7 @@ impl Plan {
     /// Does it run?
     pub(crate) fn quick() -> Plan {
         Plan {
+            up_for: Duration::ZERO,
             worlds: vec![World::new(1, 8, Duration::ZERO), World::new(2, 4, PAUSE)],
             rounds: 1,
             warm_up: Duration::from_millis(50),
@@ -95,7 +99,7 @@ impl Plan {
             alone: 10,
             fault_rounds: 1,
             fault_window: Duration::from_millis(300),
-            idle: Duration::from_millis(1_200),
+            idle: Duration::from_secs(1),
             hand_overs: 100,
             hand_overs_within: Duration::from_millis(500),
             ..Plan::full()

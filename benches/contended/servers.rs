@@ -1,16 +1,12 @@
 //! The servers behind the contenders: each with what it knows in memory, so that no disk is compared.
 
 use std::error::Error;
-use std::time::Duration;
 
 use quorlock::testbed::Testbed;
 use serde::{Deserialize, Serialize};
 
 use crate::etcd_server::{self, EtcdServers};
 use crate::postgres::{self, Database};
-
-/// A server trusts no counter from before its start, which it knows to a few seconds.
-pub(crate) const UP_FOR: Duration = Duration::from_secs(4);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Server {
