@@ -50,6 +50,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     let title = format!("quorlock, its subscriptions, {}", world.title());
     turns.check(&title, report);
     report.contention(&title, &both.map(|(series, _)| series));
+    println!();
     report.note("subscriptions that were killed", &killed.to_string());
     Ok(())
 }

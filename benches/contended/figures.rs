@@ -152,18 +152,28 @@ pub(crate) fn two_holders(record: &Record) -> Option<String> {
     None
 }
 
-/// From each holder's end to the next holder's beginning, sorted; where the next one was waiting already, in another process.
-pub(crate) fn hand_overs(record: &Record) -> Vec<f64> {
-    let mut grants = record.grants.clone();
-    grants.sort_unstable_by_key(|grant| grant.from);
-    let pairs = grants
-        .windows(2)
-        .filter(|pair| pair[0].process != pair[1].process && pair[1].asked < pair[0].to);
-    let mut all: Vec<f64> = pairs
-        .map(|pair| millis(pair[1].from.saturating_sub(pair[0].to)))
-        .collect();
-    all.sort_unstable_by(f64::total_cmp);
-    all
+/// How long those have waited for a lock that another process has released, from the first release that they waited for.
+#[derive(Default)]
+pub(crate) struct HandOvers {
+    pub(crate) times: Vec<f64>,
+    /// In so many of them, that process had it once more before.
+    pub(crate) overtaken: usize,
+}
+
+impl HandOvers {
+    pub(crate) fn add(&mut self, record: &Record) {
+        let mut grants = record.grants.clone();
+        grants.sort_unstable_by_key(|grant| grant.from);
+        for (number, grant) in grants.iter().enumerate() {
+            let before = grants[..number].iter().rev();
+            let others = before.take_while(|other| other.process != grant.process && other.to > grant.asked);
+            let others: Vec<&Grant> = others.collect();
+            if let Some(first) = others.last() {
+                self.times.push(millis(grant.from.saturating_sub(first.to)));
+                self.overtaken += usize::from(others.len() > 1);
+            }
+        }
+    }
 }
 
 fn millis(nanos: u64) -> f64 {

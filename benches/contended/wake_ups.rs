@@ -10,7 +10,7 @@ use crate::bench::{Bench, Outcome};
 use crate::common::report::{Report, Table};
 use crate::common::stats::percentile;
 use crate::contender::Who;
-use crate::figures::hand_overs;
+use crate::figures::HandOvers;
 use crate::plan::World;
 
 /// So many locks at the same time, each wanted by one in each of two processes.
@@ -50,11 +50,12 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     let mut heads = vec!["ms from release to grant"];
     heads.extend(PERCENTILES.map(|(name, _)| name));
     heads.extend(longer.iter().map(String::as_str));
-    heads.push("hand-overs");
+    heads.extend(["overtaken", "hand-overs"]);
     let mut table = Table::new(&heads);
     let mut json = Map::new();
     for who in bench.among(&CONTENDERS) {
-        let times = times(who, bench, report).await?;
+        let HandOvers { mut times, overtaken } = hand_over(who, bench, report).await?;
+        times.sort_unstable_by(f64::total_cmp);
         let mut row = vec![who.name().to_owned()];
         let mut entry = Map::new();
         for (name, p) in PERCENTILES {
@@ -67,7 +68,8 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
             row.push(count.to_string());
             entry.insert(name.clone(), json!(count));
         }
-        row.push(times.len().to_string());
+        row.extend([overtaken.to_string(), times.len().to_string()]);
+        entry.insert("overtaken".into(), json!(overtaken));
         entry.insert("hand_overs".into(), json!(times.len()));
         table.rows.push(row);
         json.insert(who.name().into(), entry.into());
@@ -80,8 +82,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Sorted.
-async fn times(who: Who, bench: &Bench, report: &mut Report) -> Outcome<Vec<f64>> {
+async fn hand_over(who: Who, bench: &Bench, report: &mut Report) -> Outcome<HandOvers> {
     let plan = &bench.plan;
     bench
         .progress
@@ -89,21 +90,20 @@ async fn times(who: Who, bench: &Bench, report: &mut Report) -> Outcome<Vec<f64>
     let world = World::new(2, 1, PAUSE);
     let pairs = (0..PAIRS).map(|_| bench.prepare(who, world));
     let mut pairs = try_join_all(pairs).await?;
-    let mut times = Vec::new();
+    let mut all = HandOvers::default();
     let started = Instant::now();
-    while times.len() < plan.hand_overs && started.elapsed() < plan.hand_overs_within {
+    while all.times.len() < plan.hand_overs && started.elapsed() < plan.hand_overs_within {
         let stretch = STRETCH.min(plan.hand_overs_within);
         let working = pairs.iter_mut().map(async |turns| {
             let order = turns.order(HOLD, stretch);
             turns.work(&[order.clone(), order]).await
         });
         for record in try_join_all(working).await? {
-            times.extend(hand_overs(&record));
+            all.add(&record);
         }
     }
     for turns in &pairs {
         turns.check("wake-ups", report);
     }
-    times.sort_unstable_by(f64::total_cmp);
-    Ok(times)
+    Ok(all)
 }
