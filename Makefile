@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SUITE := --features cli,testbed,tls,serde
 
-.PHONY: help demo demo-fencing test model simulate ordering nemesis resources mutants lint docs bench bench-quick compose-test setup setup-tests
+.PHONY: help demo demo-fencing test model simulate ordering nemesis resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
 
 help:
 	@echo "make demo          a command under a lock on five real masters; the same with two dead"
@@ -17,7 +17,8 @@ help:
 	@echo "make mutants       deliberate faults in the code, each of which the tests must notice (some 20 minutes)"
 	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
 	@echo "make docs          the documentation, warnings denied"
-	@echo "make bench         speed beside the raw floor and rslock (about four minutes)"
+	@echo "make bench         speed beside a raw floor and peers, written into docs/benchmarks.md (a quarter of an hour)"
+	@echo "make bench-quick   whether the benchmarks run; their numbers mean nothing"
 	@echo "make compose-test  the behaviour suite against the compose testbed (needs root or a Docker engine)"
 
 setup:
@@ -76,11 +77,12 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features
 
-bench: setup
-	$(CARGO) bench --features testbed --bench uncontended
+bench: setup-bench
+	scripts/bench
 
-bench-quick: setup
+bench-quick: setup-bench
 	$(CARGO) bench --features testbed --bench uncontended -- --quick
+	$(CARGO) bench --features testbed --bench contended -- --quick
 
 compose-test: setup
 	scripts/docker-engine scripts/compose-test

@@ -60,7 +60,7 @@ impl Report {
     }
 
     pub(crate) fn show(&mut self, title: &str, table: &Table, json: Map<String, Value>) {
-        println!("\n### {title}\n\n{}", table.text());
+        print!("\n### {title}\n\n{}", table.text());
         self.json.insert(title.into(), json.into());
     }
 }

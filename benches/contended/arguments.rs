@@ -5,20 +5,55 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::bench::Bench;
 use crate::contender::Who;
 use crate::plan::{PAUSE, World};
+use crate::{blocked, contention, faults, idle, wake_ups};
 
 #[derive(Default)]
 pub(crate) struct Arguments {
     pub(crate) quick: bool,
     pub(crate) multi_thread: bool,
     pub(crate) json: Option<PathBuf>,
+    pub(crate) charts: Option<PathBuf>,
     only: Vec<Who>,
+    parts: Vec<Part>,
     processes: Vec<usize>,
     waiters: Vec<usize>,
 }
 
-const KNOWN: &str = "known: --quick --multi-thread --json FILE --only NAME --processes N --waiters N";
+const KNOWN: &str =
+    "known: --quick --multi-thread --json FILE --only NAME --part PART --processes N --waiters N";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Contention,
+    Faults,
+    Idle,
+    Blocked,
+    WakeUps,
+}
+
+impl Part {
+    const ALL: [(&str, Part); 5] = [
+        ("contention", Part::Contention),
+        ("faults", Part::Faults),
+        ("idle", Part::Idle),
+        ("blocked", Part::Blocked),
+        ("wake-ups", Part::WakeUps),
+    ];
+
+    /// Says how long it is going to take.
+    pub(crate) fn plan(self, bench: &Bench) {
+        match self {
+            Part::Contention => contention::plan(bench),
+            Part::Faults => faults::plan(bench),
+            Part::Idle => idle::plan(bench),
+            Part::Blocked => blocked::plan(bench),
+            Part::WakeUps => wake_ups::plan(bench),
+        }
+    }
+}
 
 impl Arguments {
     pub(crate) fn parse() -> Result<Arguments, Box<dyn Error>> {
@@ -32,6 +67,7 @@ impl Arguments {
                 "--quick" => parsed.quick = true,
                 "--multi-thread" => parsed.multi_thread = true,
                 "--json" => parsed.json = Some(value()?.into()),
+                "--charts" => parsed.charts = Some(value()?.into()),
                 "--only" => {
                     let name = value()?;
                     let who = Who::matching(&name);
@@ -40,6 +76,14 @@ impl Arguments {
                         return Err(format!("nobody is called {name:?}; there are: {names}").into());
                     }
                     parsed.only.extend(who);
+                }
+                "--part" => {
+                    let name = value()?;
+                    let part = Part::ALL.into_iter().find(|(known, _)| *known == name);
+                    let names = Part::ALL.map(|(known, _)| known).join(", ");
+                    let part =
+                        part.ok_or_else(|| format!("there is no part {name:?}; there are: {names}"))?;
+                    parsed.parts.push(part.1);
                 }
                 "--processes" => parsed.processes.push(value()?.parse()?),
                 "--waiters" => parsed.waiters.push(value()?.parse()?),
@@ -55,6 +99,17 @@ impl Arguments {
         let mut all = Who::ALL.to_vec();
         all.retain(|who| self.only.is_empty() || self.only.contains(who));
         all
+    }
+
+    /// All but where worlds were asked for, which only one is about.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        if !self.parts.is_empty() {
+            self.parts.clone()
+        } else if self.worlds().is_some() {
+            vec![Part::Contention]
+        } else {
+            Part::ALL.map(|(_, part)| part).to_vec()
+        }
     }
 
     /// Those that were asked for: all numbers of processes with all numbers of waiters, and both manners.

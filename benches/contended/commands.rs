@@ -16,9 +16,9 @@ const OURS: [&str; 5] = ["info", "ping", "hello", "client|kill", "client|id"];
 pub(crate) struct Commands(BTreeMap<String, u64>);
 
 impl Commands {
-    pub(crate) async fn so_far(testbed: &Testbed) -> Result<Commands, Box<dyn Error>> {
+    pub(crate) async fn so_far(testbed: Option<&Testbed>) -> Result<Commands, Box<dyn Error>> {
         let mut all = BTreeMap::new();
-        for node in testbed.nodes() {
+        for node in testbed.into_iter().flat_map(Testbed::nodes) {
             let stats = node.command(&["INFO", "commandstats"]).await?;
             let lines = stats.as_str().ok_or("no statistics")?.lines();
             for (name, figures) in lines.filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':')) {

@@ -23,7 +23,8 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
         waiters: usize,
     ) -> impl Future<Output = Result<Vec<Self>, Failure>> + Send;
 
-    /// Waits for the lock, for as long as this contender does at the settings that it has.
+    /// Waits for the lock, for as long as this contender does at the settings that it has. Dropping the future must not keep
+    /// others from using the waiter again with another key, if [`may_be_dropped`](Who::may_be_dropped).
     fn acquire(&self, key: &str) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
 
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
@@ -37,16 +38,18 @@ pub(crate) enum Who {
     RslockTuned,
     PostgresBlocking,
     PostgresPolling,
+    Etcd,
 }
 
 impl Who {
-    pub(crate) const ALL: [Who; 6] = [
+    pub(crate) const ALL: [Who; 7] = [
         Who::Quorlock,
         Who::QuorlockPlain,
         Who::Rslock,
         Who::RslockTuned,
         Who::PostgresBlocking,
         Who::PostgresPolling,
+        Who::Etcd,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -57,6 +60,7 @@ impl Who {
             Who::RslockTuned => "rslock, tuned",
             Who::PostgresBlocking => "PostgreSQL, blocking",
             Who::PostgresPolling => "PostgreSQL, polling",
+            Who::Etcd => "etcd",
         }
     }
 
@@ -72,11 +76,17 @@ impl Who {
         match self {
             Who::Quorlock | Who::QuorlockPlain | Who::Rslock | Who::RslockTuned => Server::Redis,
             Who::PostgresBlocking | Who::PostgresPolling => Server::Postgres,
+            Who::Etcd => Server::Etcd,
         }
     }
 
     pub(crate) fn is_redis(self) -> bool {
         self.server() == Server::Redis
+    }
+
+    /// A wait in a session of its own would go on, and win.
+    pub(crate) fn may_be_dropped(self) -> bool {
+        self.server() != Server::Postgres
     }
 
     /// Whether the lock is taken with a command of its own, and not in a script.

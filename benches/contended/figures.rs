@@ -73,7 +73,7 @@ impl Figures {
 
         let changes = |who: fn(&Grant) -> (usize, usize)| {
             let pairs = counted.windows(2).filter(|pair| who(pair[0]) != who(pair[1]));
-            pairs.count() as f64 / (count - 1.0)
+            pairs.count() as f64 / (count - 1.0).max(0.0)
         };
         let mut per_worker = std::collections::BTreeMap::<_, usize>::new();
         for grant in &counted {
@@ -89,7 +89,7 @@ impl Figures {
                 / count,
             acquire: alone.acquire,
             release: alone.release,
-            gap: (length - held) / count,
+            gap: (length - held) / count.max(1.0),
             to_another_worker: changes(|grant| (grant.process, grant.waiter)),
             to_another_process: changes(|grant| (grant.process, 0)),
             wait,
@@ -113,6 +113,13 @@ impl Figures {
     /// Grants per second if nothing were lost between what a lock takes when nobody else wants it.
     pub(crate) fn ideal_per_s(&self) -> f64 {
         1e3 / (self.hold + self.release + self.acquire)
+    }
+
+    pub(crate) fn of_ideal(&self) -> f64 {
+        match self.grants_per_s {
+            0.0 => 0.0,
+            grants => grants / self.ideal_per_s(),
+        }
     }
 
     pub(crate) fn longest_over_mean(&self) -> f64 {
@@ -145,18 +152,28 @@ pub(crate) fn two_holders(record: &Record) -> Option<String> {
     None
 }
 
-/// From each holder's end to the next holder's beginning, sorted; where the next one was waiting already, in another process.
-pub(crate) fn hand_overs(record: &Record) -> Vec<f64> {
-    let mut grants = record.grants.clone();
-    grants.sort_unstable_by_key(|grant| grant.from);
-    let pairs = grants
-        .windows(2)
-        .filter(|pair| pair[0].process != pair[1].process && pair[1].asked < pair[0].to);
-    let mut all: Vec<f64> = pairs
-        .map(|pair| millis(pair[1].from.saturating_sub(pair[0].to)))
-        .collect();
-    all.sort_unstable_by(f64::total_cmp);
-    all
+/// How long those have waited for a lock that another process has released, from the first release that they waited for.
+#[derive(Default)]
+pub(crate) struct HandOvers {
+    pub(crate) times: Vec<f64>,
+    /// In so many of them, that process had it once more before.
+    pub(crate) overtaken: usize,
+}
+
+impl HandOvers {
+    pub(crate) fn add(&mut self, record: &Record) {
+        let mut grants = record.grants.clone();
+        grants.sort_unstable_by_key(|grant| grant.from);
+        for (number, grant) in grants.iter().enumerate() {
+            let before = grants[..number].iter().rev();
+            let others = before.take_while(|other| other.process != grant.process && other.to > grant.asked);
+            let others: Vec<&Grant> = others.collect();
+            if let Some(first) = others.last() {
+                self.times.push(millis(grant.from.saturating_sub(first.to)));
+                self.overtaken += usize::from(others.len() > 1);
+            }
+        }
+    }
 }
 
 fn millis(nanos: u64) -> f64 {

@@ -1,18 +1,26 @@
 //! How fast a lock passes from one to the next when many want it, and how fairly: quorlock beside its peers.
 //!
-//! `cargo bench --features testbed --bench contended -- [--quick] [--multi-thread] [--json FILE] [--only NAME]...
-//! [--processes N]... [--waiters N]...`
+//! `cargo bench --features testbed --bench contended -- [--quick] [--multi-thread] [--json FILE] [--charts FOLDER] [--only NAME]...
+//! [--part PART]... [--processes N]... [--waiters N]...`
 //!
 //! What is measured and how is said in `docs/benchmarks.md`. The output is Markdown; progress goes to the error output.
 
 mod advisory;
 mod arguments;
+mod bench;
+mod blocked;
+mod charts;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod contender;
+mod contention;
 mod crew;
+mod etcd;
+mod etcd_server;
+mod faults;
 mod figures;
+mod idle;
 mod plan;
 #[path = "../../tests/common/postgres.rs"]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
@@ -23,27 +31,21 @@ mod round;
 mod rslock;
 mod servers;
 mod tables;
+mod wake_ups;
 mod worker;
 
-use std::error::Error;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{fs, thread};
 
 use tokio::time::sleep;
 
-use arguments::Arguments;
+use arguments::{Arguments, Part};
+use bench::{Bench, Outcome, Progress};
 use common::report::Report;
-use contender::{TTL, Who};
-use plan::{Plan, World};
-use round::Turns;
-use servers::Servers;
-use tables::Series;
-
-/// A server trusts no counter from before its start, which it knows to a few seconds.
-const UP_FOR: Duration = Duration::from_secs(4);
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
+use contender::TTL;
+use plan::Plan;
+use servers::{Server, Servers};
 
 fn main() -> Outcome<ExitCode> {
     if let Some(job) = worker::job()? {
@@ -68,34 +70,43 @@ async fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     }
     let mut everybody = arguments.contenders();
     let mut report = Report::default();
-    println!();
     for who in everybody.extract_if(.., |who| who.server().missing().is_some()) {
         let package = who.server().missing().unwrap_or_default();
         report.note(
             who.name(),
-            &format!("MISSING: there is no server here; install {package}"),
+            &format!("MISSING, for there is no server here: install {package}"),
         );
     }
-    let wanted: Vec<_> = everybody.iter().map(|who| who.server()).collect();
-    let servers = Servers::start(&wanted).await?;
-    describe(&mut report, arguments, &plan, &servers).await?;
+    let wanted: Vec<Server> = everybody.iter().map(|who| who.server()).collect();
+    let bench = Bench {
+        everybody,
+        plan,
+        servers: Servers::start(&wanted).await?,
+        multi_thread: arguments.multi_thread,
+        progress: Progress::new(),
+    };
+    describe(&bench, arguments, &mut report).await?;
     report.note_load("load at the start");
-    sleep(UP_FOR.saturating_sub(started.elapsed())).await;
+    sleep(bench.plan.up_for.saturating_sub(started.elapsed())).await;
 
-    for (number, &world) in plan.worlds.iter().enumerate() {
-        let progress = format!("world {} of {}", number + 1, plan.worlds.len());
-        contend(
-            &everybody,
-            world,
-            &plan,
-            arguments,
-            &servers,
-            &progress,
-            &mut report,
-        )
-        .await?;
+    let parts = arguments.parts();
+    for part in &parts {
+        part.plan(&bench);
     }
-    servers.shutdown().await;
+    let mut worlds = Vec::new();
+    for part in parts {
+        match part {
+            Part::Contention => worlds = contention::measure(&bench, &mut report).await?,
+            Part::Faults => faults::measure(&bench, &mut report).await?,
+            Part::Idle => idle::measure(&bench, &mut report).await?,
+            Part::Blocked => blocked::measure(&bench, &mut report).await?,
+            Part::WakeUps => wake_ups::measure(&bench, &mut report).await?,
+        }
+    }
+    bench.servers.shutdown().await;
+    if let Some(folder) = &arguments.charts {
+        charts::draw(folder, &worlds)?;
+    }
 
     println!();
     report.note_load("load at the end");
@@ -112,47 +123,9 @@ async fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     })
 }
 
-/// All contenders in one world, in turns.
-async fn contend(
-    everybody: &[Who],
-    world: World,
-    plan: &Plan,
-    arguments: &Arguments,
-    servers: &Servers,
-    progress: &str,
-    report: &mut Report,
-) -> Outcome<()> {
-    eprintln!("{progress}: {}: starting processes", world.title());
-    let mut all = Vec::new();
-    for &who in everybody {
-        let turns = Turns::prepare(who, world, servers, arguments.multi_thread).await?;
-        all.push((turns, Series::new(who.name())));
-    }
-    for round in 0..plan.rounds {
-        eprintln!(
-            "{progress}: {}: round {} of {}",
-            world.title(),
-            round + 1,
-            plan.rounds
-        );
-        for (turns, series) in &mut all {
-            series.rounds.push(turns.take(plan, servers).await?);
-        }
-    }
-    let mut measured = Vec::new();
-    for (turns, series) in all {
-        if let Some(violation) = &turns.violation {
-            report.violated(&format!("{}, {}: {violation}", world.title(), series.name));
-        }
-        measured.push(series);
-    }
-    report.contention(&world.title(), &measured);
-    Ok(())
-}
-
-async fn describe(report: &mut Report, arguments: &Arguments, plan: &Plan, servers: &Servers) -> Outcome<()> {
+async fn describe(bench: &Bench, arguments: &Arguments, report: &mut Report) -> Outcome<()> {
     let cores = thread::available_parallelism()?;
-    let runtime = if arguments.multi_thread {
+    let runtime = if bench.multi_thread {
         "multi_thread"
     } else {
         "current_thread"
@@ -162,15 +135,21 @@ async fn describe(report: &mut Report, arguments: &Arguments, plan: &Plan, serve
     } else {
         ""
     };
-    let servers = servers.describe().await?;
+    let servers = bench.servers.describe().await?;
     let version = env!("CARGO_PKG_VERSION");
-    let (hold, window, rounds) = (plan.hold, plan.window, plan.rounds);
+    let Plan {
+        hold,
+        window,
+        rounds,
+        fault_rounds,
+        ..
+    } = bench.plan;
     report.note(
         "method",
         &format!(
             "{servers} and all clients on one machine with {cores} cores; tokio {runtime}; quorlock {version}, rslock {RSLOCK_VERSION}; \
-             one name, TTL {TTL:?}, held for {hold:?} by tokio's clock. Contenders take turns in {rounds} rounds of {window:?}; medians \
-             over the rounds, ratios are medians of the rounds' ratios, the longest wait is that of all rounds.{quick}"
+             one name, TTL {TTL:?}, held for {hold:?} by tokio's clock. Contenders take turns in {rounds} rounds of {window:?} \
+             ({fault_rounds} while nodes fail); medians over the rounds, ratios are medians of the rounds' ratios.{quick}"
         ),
     );
     Ok(())

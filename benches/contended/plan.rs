@@ -43,7 +43,10 @@ impl World {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct Plan {
+    /// Servers trust no counter from before their start, which they know to a few seconds.
+    pub(crate) up_for: Duration,
     pub(crate) worlds: Vec<World>,
     pub(crate) rounds: usize,
     pub(crate) warm_up: Duration,
@@ -51,31 +54,54 @@ pub(crate) struct Plan {
     /// Leases of one who is alone, in each round.
     pub(crate) alone: usize,
     pub(crate) hold: Duration,
+    pub(crate) fault_rounds: usize,
+    pub(crate) fault_window: Duration,
+    /// How long it is held while others only wait.
+    pub(crate) idle: Duration,
+    pub(crate) hand_overs: usize,
+    pub(crate) hand_overs_within: Duration,
 }
 
 impl Plan {
+    /// What a turn takes, to be expected.
+    pub(crate) fn turn(&self) -> Duration {
+        self.warm_up + self.window + Duration::from_millis(3 * self.alone as u64 + 250)
+    }
+
     pub(crate) fn full() -> Plan {
         let at_once = [(1, 8), (1, 32), (1, 128), (2, 4), (4, 4), (8, 4)];
         let at_once = at_once.map(|(processes, waiters)| World::new(processes, waiters, Duration::ZERO));
         let later = [World::new(1, 32, PAUSE), World::new(8, 4, PAUSE)];
         Plan {
+            up_for: Duration::from_secs(4),
             worlds: [&at_once[..], &later[..]].concat(),
             rounds: 5,
             warm_up: Duration::from_millis(100),
             window: Duration::from_millis(600),
-            alone: 40,
+            alone: 30,
             hold: Duration::from_millis(1),
+            fault_rounds: 3,
+            fault_window: Duration::from_millis(1_500),
+            idle: Duration::from_secs(5),
+            hand_overs: 10_000,
+            hand_overs_within: Duration::from_secs(30),
         }
     }
 
     /// Does it run?
     pub(crate) fn quick() -> Plan {
         Plan {
+            up_for: Duration::ZERO,
             worlds: vec![World::new(1, 8, Duration::ZERO), World::new(2, 4, PAUSE)],
             rounds: 1,
             warm_up: Duration::from_millis(50),
             window: Duration::from_millis(200),
             alone: 10,
+            fault_rounds: 1,
+            fault_window: Duration::from_millis(300),
+            idle: Duration::from_secs(1),
+            hand_overs: 100,
+            hand_overs_within: Duration::from_millis(500),
             ..Plan::full()
         }
     }

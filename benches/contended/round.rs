@@ -1,16 +1,18 @@
 //! One contender's turn.
 
-use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use quorlock::testbed::Testbed;
+
+use crate::bench::Outcome;
 use crate::commands::Commands;
+use crate::common::report::Report;
 use crate::contender::Who;
 use crate::crew::Crew;
 use crate::figures::{Alone, Figures, two_holders};
 use crate::plan::{Plan, World};
 use crate::record::{Job, Order, Record, nanos, now};
-use crate::servers::Servers;
 
 /// For all processes to read their orders.
 const LEAD: Duration = Duration::from_millis(20);
@@ -21,34 +23,21 @@ pub(crate) struct Turns {
     pub(crate) world: World,
     crew: Crew,
     /// What must never be: two holders at once.
-    pub(crate) violation: Option<String>,
+    violation: Option<String>,
 }
 
 impl Turns {
-    pub(crate) async fn prepare(
-        who: Who,
-        world: World,
-        servers: &Servers,
-        multi_thread: bool,
-    ) -> Result<Turns, Box<dyn Error>> {
-        let job = Job {
-            who,
-            waiters: world.waiters,
-            addresses: servers.addresses(),
-            multi_thread,
-        };
-        let crew = Crew::start(&job, world.processes).await;
-        let crew = crew.map_err(|error| format!("{}: {error}", who.name()))?;
+    pub(crate) async fn prepare(job: &Job, world: World) -> Outcome<Turns> {
         Ok(Turns {
-            who,
+            who: job.who,
             world,
-            crew,
+            crew: Crew::start(job, world.processes).await?,
             violation: None,
         })
     }
 
-    /// Alone first, then against each other.
-    pub(crate) async fn take(&mut self, plan: &Plan, servers: &Servers) -> Result<Figures, Box<dyn Error>> {
+    /// Alone first, then against each other. What the Redis servers do meanwhile is counted if all of them answer.
+    pub(crate) async fn compete(&mut self, plan: &Plan, counted: Option<&Testbed>) -> Outcome<Figures> {
         let alone = Order {
             waiters: 1,
             at_most: plan.alone,
@@ -56,14 +45,15 @@ impl Turns {
         };
         let alone = Alone::of(&self.work(&[alone]).await?);
 
-        let before = Commands::so_far(&servers.testbed).await?;
+        let counted = counted.filter(|_| self.who.is_redis());
+        let before = Commands::so_far(counted).await?;
         let order = self.order(plan.hold, plan.warm_up + plan.window);
         let window = (order.start + nanos(plan.warm_up), order.until);
         let record = self.work(&vec![order; self.world.processes]).await?;
-        let after = Commands::so_far(&servers.testbed).await?;
+        let after = Commands::so_far(counted).await?;
 
         let mut figures = Figures::new(&record, &alone, window, self.world.workers());
-        if self.who.is_redis() {
+        if counted.is_some() {
             let each = |commands: u64| commands as f64 / record.grants.len() as f64;
             figures.sent = each(after.sent_since(&before, self.who.sends_set()));
             figures.executed = each(after.executed_since(&before));
@@ -71,8 +61,15 @@ impl Turns {
         Ok(figures)
     }
 
+    /// Tells of two holders at once, if there ever were.
+    pub(crate) fn check(&self, title: &str, report: &mut Report) {
+        if let Some(violation) = &self.violation {
+            report.violated(&format!("{title}, {}: {violation}", self.who.name()));
+        }
+    }
+
     /// An order for each process, from the first on.
-    pub(crate) async fn work(&mut self, orders: &[Order]) -> Result<Record, Box<dyn Error>> {
+    pub(crate) async fn work(&mut self, orders: &[Order]) -> Outcome<Record> {
         let record = self.crew.work(orders).await;
         let record = record.map_err(|error| format!("{}: {error}", self.who.name()))?;
         self.violation = self.violation.take().or_else(|| two_holders(&record));

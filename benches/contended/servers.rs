@@ -5,12 +5,14 @@ use std::error::Error;
 use quorlock::testbed::Testbed;
 use serde::{Deserialize, Serialize};
 
+use crate::etcd_server::{self, EtcdServers};
 use crate::postgres::{self, Database};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Server {
     Redis,
     Postgres,
+    Etcd,
 }
 
 impl Server {
@@ -20,6 +22,7 @@ impl Server {
             // The testbed tells what is missing.
             Server::Redis => None,
             Server::Postgres => (!postgres::is_installed()).then_some("postgresql"),
+            Server::Etcd => etcd_server::version().is_none().then_some("etcd-server"),
         }
     }
 }
@@ -29,11 +32,14 @@ impl Server {
 pub(crate) struct Addresses {
     pub(crate) redis: Vec<String>,
     pub(crate) postgres: Option<String>,
+    /// Its members.
+    pub(crate) etcd: Vec<String>,
 }
 
 pub(crate) struct Servers {
     pub(crate) testbed: Testbed,
     database: Option<Database>,
+    etcd: Option<EtcdServers>,
 }
 
 impl Servers {
@@ -44,13 +50,26 @@ impl Servers {
             true => Some(Database::create().await),
             false => None,
         };
-        Ok(Servers { testbed, database })
+        let etcd = match wanted.contains(&Server::Etcd) {
+            true => Some(EtcdServers::start().await?),
+            false => None,
+        };
+        Ok(Servers {
+            testbed,
+            database,
+            etcd,
+        })
     }
 
     pub(crate) fn addresses(&self) -> Addresses {
         Addresses {
             redis: self.testbed.urls(),
             postgres: self.database.as_ref().map(Database::address),
+            etcd: self
+                .etcd
+                .as_ref()
+                .map(|etcd| etcd.members.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -75,6 +94,9 @@ impl Servers {
                 "PostgreSQL ({})",
                 version.split(' ').next().unwrap_or(version)
             ));
+        }
+        if let (Some(etcd), Some(version)) = (&self.etcd, etcd_server::version()) {
+            all.push(format!("{} members of etcd ({version})", etcd.members.len()));
         }
         Ok(all.join(", "))
     }

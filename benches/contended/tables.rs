@@ -43,13 +43,7 @@ const SPEED: &[Column] = &[
         Of::Ratio,
     ),
     ("ideal/s", "ideal_per_s", Figures::ideal_per_s, 0, Of::Median),
-    (
-        "of ideal",
-        "of_ideal",
-        |round| round.grants_per_s / round.ideal_per_s(),
-        2,
-        Of::Median,
-    ),
+    ("of ideal", "of_ideal", Figures::of_ideal, 2, Of::Median),
     ("gap ms", "gap_ms", |round| round.gap, 2, Of::Median),
     ("x first", "gap_x_first", |round| round.gap, 2, Of::Ratio),
     ("hold ms", "hold_ms", |round| round.hold, 2, Of::Median),
@@ -180,6 +174,11 @@ impl Report {
 
     fn columns(&mut self, title: &str, what: &str, columns: &[Column], all: &[Series]) {
         let Some(first) = all.first() else { return };
+        // Not what was not counted for anybody.
+        let columns = columns.iter();
+        let columns =
+            columns.filter(|column| all.iter().any(|series| series.value(column, first).is_finite()));
+        let columns: Vec<&Column> = columns.collect();
         let heads = columns.iter().map(|column| match column.4 {
             Of::Ratio => format!("x {}", first.name),
             _ => column.0.to_owned(),
@@ -194,7 +193,7 @@ impl Report {
         for series in all {
             let mut row = vec![series.name.to_owned()];
             let mut entry = Map::new();
-            for column in columns {
+            for column in &columns {
                 let value = series.value(column, first);
                 row.push(number(value, column.3));
                 entry.insert(column.1.into(), json!(value));

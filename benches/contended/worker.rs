@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::advisory::Advisory;
 use crate::contender::{Contender, Who};
+use crate::etcd::Etcd;
 use crate::quorlock::Quorlock;
 use crate::record::{Grant, Job, Moment, Order, Record, now};
 use crate::rslock::Rslock;
 
 /// The first argument of such a process; a [`Job`] is the second.
 pub(crate) const WORKER: &str = "--worker";
+/// For the last waits of a round to come to an end by themselves.
+const LINGER: Duration = Duration::from_millis(300);
 /// Printed when it has connected.
 pub(crate) const READY: &str = "ready";
 
@@ -45,6 +48,7 @@ pub(crate) fn main(job: &Job) -> Result<(), Box<dyn Error>> {
             Who::Quorlock | Who::QuorlockPlain => work::<Quorlock>(job).await,
             Who::Rslock | Who::RslockTuned => work::<Rslock>(job).await,
             Who::PostgresBlocking | Who::PostgresPolling => work::<Advisory>(job).await,
+            Who::Etcd => work::<Etcd>(job).await,
         }
     });
     // Reading the input has a thread, which would be waited for.
@@ -55,20 +59,25 @@ pub(crate) fn main(job: &Job) -> Result<(), Box<dyn Error>> {
 async fn work<C: Contender>(job: &Job) -> Result<(), Box<dyn Error>> {
     let waiters = C::connect(job.who, &job.addresses, job.waiters).await?;
     let waiters: Vec<Arc<C>> = waiters.into_iter().map(Arc::new).collect();
+    let linger = if job.who.may_be_dropped() {
+        LINGER
+    } else {
+        Duration::MAX
+    };
     println!("{READY}");
     let mut orders: Lines<BufReader<Stdin>> = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = orders.next_line().await? {
-        let record = compete(&waiters, serde_json::from_str(&line)?).await;
+        let record = compete(&waiters, serde_json::from_str(&line)?, linger).await;
         println!("{}", serde_json::to_string(&record)?);
     }
     Ok(())
 }
 
-async fn compete<C: Contender>(waiters: &[Arc<C>], order: Order) -> Record {
+async fn compete<C: Contender>(waiters: &[Arc<C>], order: Order, linger: Duration) -> Record {
     let order = Arc::new(order);
     let mut running = JoinSet::new();
     for (number, waiter) in waiters.iter().take(order.waiters).enumerate() {
-        running.spawn(take_turns(waiter.clone(), number, order.clone()));
+        running.spawn(take_turns(waiter.clone(), number, order.clone(), linger));
     }
     let mut all = Record::default();
     while let Some(ended) = running.join_next().await {
@@ -85,7 +94,12 @@ async fn compete<C: Contender>(waiters: &[Arc<C>], order: Order) -> Record {
     all
 }
 
-async fn take_turns<C: Contender>(contender: Arc<C>, waiter: usize, order: Arc<Order>) -> Record {
+async fn take_turns<C: Contender>(
+    contender: Arc<C>,
+    waiter: usize,
+    order: Arc<Order>,
+    linger: Duration,
+) -> Record {
     let mut record = Record::default();
     sleep(Duration::from_nanos(order.start.saturating_sub(now()))).await;
     while record.grants.len() < order.at_most {
@@ -93,7 +107,9 @@ async fn take_turns<C: Contender>(contender: Arc<C>, waiter: usize, order: Arc<O
         if asked >= order.until {
             break;
         }
-        let Some(held) = acquire(&*contender, &order, &mut record).await else {
+        let give_up = Duration::from_nanos(order.until.saturating_sub(asked)).saturating_add(linger);
+        let acquiring = timeout(give_up, acquire(&*contender, &order, &mut record));
+        let Ok(Some(held)) = acquiring.await else {
             record.unserved.push(now().min(order.until).saturating_sub(asked));
             break;
         };

@@ -1,0 +1,94 @@
+//! What those who wait cost the servers while nothing happens: somebody else holds the lock for seconds.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, json};
+use tokio::time::sleep;
+
+use crate::bench::{Bench, Outcome};
+use crate::commands::Commands;
+use crate::common::report::{Report, Table};
+use crate::contender::Who;
+use crate::plan::World;
+use crate::record::{Order, nanos};
+use crate::round::Turns;
+
+const WORLDS: [(usize, usize); 2] = [(1, 32), (8, 4)];
+const CONTENDERS: [Who; 3] = [Who::Quorlock, Who::Rslock, Who::RslockTuned];
+/// Until all who wait have found that it is held.
+const SETTLED: Duration = Duration::from_millis(700);
+
+pub(crate) fn plan(bench: &Bench) {
+    let turns = WORLDS.len() * bench.among(&CONTENDERS).len();
+    bench.progress.plan(length(bench) * turns as u32);
+}
+
+fn length(bench: &Bench) -> Duration {
+    bench.plan.idle + Duration::from_millis(600)
+}
+
+pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
+    let heads: Vec<String> = WORLDS
+        .iter()
+        .map(|&(processes, waiters)| format!("{processes} x {waiters}"))
+        .collect();
+    let heads = [&["commands/s, processes x waiters".to_owned()], &heads[..]].concat();
+    let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut json = Map::new();
+    for who in bench.among(&CONTENDERS) {
+        let mut row = vec![who.name().to_owned()];
+        let mut entry = Map::new();
+        for (processes, waiters) in WORLDS {
+            let what = format!("idle waiters: {}: {processes} x {waiters}", who.name());
+            bench.progress.next(length(bench), &what);
+            // The first process has the lock.
+            let world = World::new(processes + 1, waiters, Duration::ZERO);
+            let mut turns = bench.prepare(who, world).await?;
+            let rate = meanwhile(&mut turns, bench).await?;
+            turns.check("idle waiters", report);
+            row.push(format!("{rate:.0}"));
+            entry.insert(format!("{processes}x{waiters}"), json!(rate));
+        }
+        table.rows.push(row);
+        json.insert(who.name().into(), entry.into());
+    }
+    report.show(
+        "commands that idle waiters send, all servers together",
+        &table,
+        json,
+    );
+    Ok(())
+}
+
+/// Commands per second.
+async fn meanwhile(turns: &mut Turns, bench: &Bench) -> Outcome<f64> {
+    let held_for = bench.plan.idle;
+    let holder = Order {
+        waiters: 1,
+        at_most: 1,
+        ..turns.order(held_for, held_for)
+    };
+    let waiters = Order {
+        waiters: turns.world.waiters,
+        at_most: usize::MAX,
+        start: holder.start + nanos(Duration::from_millis(200)),
+        ..holder.clone()
+    };
+    let mut orders = vec![waiters; turns.world.processes];
+    orders[0] = holder;
+    let who = turns.who;
+    let watching = async {
+        sleep(SETTLED).await;
+        let (before, since) = (
+            Commands::so_far(Some(&bench.servers.testbed)).await?,
+            Instant::now(),
+        );
+        sleep(held_for.saturating_sub(SETTLED + Duration::from_millis(200))).await;
+        let after = Commands::so_far(Some(&bench.servers.testbed)).await?;
+        let sent = after.sent_since(&before, who.sends_set());
+        Outcome::Ok(sent as f64 / since.elapsed().as_secs_f64())
+    };
+    let (done, rate) = tokio::join!(turns.work(&orders), watching);
+    done?;
+    rate
+}

@@ -1,0 +1,109 @@
+//! How long it takes until a lock that is released is held by the one in another process who was waiting for it. If it ever
+//! takes as long as only a time-out explains, a wake-up was lost.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use serde_json::{Map, json};
+
+use crate::bench::{Bench, Outcome};
+use crate::common::report::{Report, Table};
+use crate::common::stats::percentile;
+use crate::contender::Who;
+use crate::figures::HandOvers;
+use crate::plan::World;
+
+/// So many locks at the same time, each wanted by one in each of two processes.
+const PAIRS: usize = 4;
+/// The other one shall ask again while it is held.
+const HOLD: Duration = Duration::from_millis(3);
+const PAUSE: Duration = Duration::from_millis(1);
+/// One look at the clock.
+const STRETCH: Duration = Duration::from_secs(2);
+
+/// The second shows what the machine does to somebody who cannot lose any.
+const CONTENDERS: [Who; 2] = [Who::Quorlock, Who::PostgresBlocking];
+const PERCENTILES: [(&str, f64); 5] = [
+    ("p50", 50.0),
+    ("p90", 90.0),
+    ("p99", 99.0),
+    ("p99.9", 99.9),
+    ("longest", 100.0),
+];
+/// Longer than the scheduler of a busy machine takes.
+const LONG: [f64; 3] = [20.0, 100.0, 500.0];
+
+pub(crate) fn plan(bench: &Bench) {
+    bench
+        .progress
+        .plan(length(bench) * bench.among(&CONTENDERS).len() as u32);
+}
+
+/// A hand-over takes some five milliseconds, if none is lost.
+fn length(bench: &Bench) -> Duration {
+    let each = HOLD + PAUSE + Duration::from_millis(1);
+    (each * (bench.plan.hand_overs / PAIRS) as u32).min(bench.plan.hand_overs_within)
+}
+
+pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
+    let longer: Vec<String> = LONG.iter().map(|millis| format!("over {millis:.0} ms")).collect();
+    let mut heads = vec!["ms from release to grant"];
+    heads.extend(PERCENTILES.map(|(name, _)| name));
+    heads.extend(longer.iter().map(String::as_str));
+    heads.extend(["overtaken", "hand-overs"]);
+    let mut table = Table::new(&heads);
+    let mut json = Map::new();
+    for who in bench.among(&CONTENDERS) {
+        let HandOvers { mut times, overtaken } = hand_over(who, bench, report).await?;
+        times.sort_unstable_by(f64::total_cmp);
+        let mut row = vec![who.name().to_owned()];
+        let mut entry = Map::new();
+        for (name, p) in PERCENTILES {
+            let millis = percentile(&times, p);
+            row.push(format!("{millis:.2}"));
+            entry.insert(format!("{name}_ms"), json!(millis));
+        }
+        for (name, limit) in longer.iter().zip(LONG) {
+            let count = times.iter().filter(|&&millis| millis > limit).count();
+            row.push(count.to_string());
+            entry.insert(name.clone(), json!(count));
+        }
+        row.extend([overtaken.to_string(), times.len().to_string()]);
+        entry.insert("overtaken".into(), json!(overtaken));
+        entry.insert("hand_overs".into(), json!(times.len()));
+        table.rows.push(row);
+        json.insert(who.name().into(), entry.into());
+    }
+    report.show(
+        "from a release to the next holder, in another process",
+        &table,
+        json,
+    );
+    Ok(())
+}
+
+async fn hand_over(who: Who, bench: &Bench, report: &mut Report) -> Outcome<HandOvers> {
+    let plan = &bench.plan;
+    bench
+        .progress
+        .next(length(bench), &format!("wake-ups: {}", who.name()));
+    let world = World::new(2, 1, PAUSE);
+    let pairs = (0..PAIRS).map(|_| bench.prepare(who, world));
+    let mut pairs = try_join_all(pairs).await?;
+    let mut all = HandOvers::default();
+    let started = Instant::now();
+    while all.times.len() < plan.hand_overs && started.elapsed() < plan.hand_overs_within {
+        let stretch = STRETCH.min(plan.hand_overs_within);
+        let working = pairs.iter_mut().map(async |turns| {
+            let order = turns.order(HOLD, stretch);
+            turns.work(&[order.clone(), order]).await
+        });
+        for record in try_join_all(working).await? {
+            all.add(&record);
+        }
+    }
+    for turns in &pairs {
+        turns.check("wake-ups", report);
+    }
+    Ok(all)
+}
