@@ -16,29 +16,23 @@
 -- cluster: a node is never a member of one, and every argument takes the client time.
 --
 -- The answer has an entry a request: the counter where one is counted or raised, otherwise a number of those below, {remaining ms}
--- where another token is there, or an error's text. Behind them, where it was looked at, the node's time: seconds and
--- microseconds. Errors are caught one by one, so that no request spoils the others.
+-- where another token is there, or an error's text. Behind them, where it was looked at, the node's time in microseconds. Errors
+-- are caught one by one, so that no request spoils the others.
 --
--- Counters stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself.
+-- Numbers stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself.
+--
+-- All of this text runs with each call, and mostly for a single "a" or "r": so there are few functions and no tables that have to
+-- be made first.
 
 local DONE, TOO_LATE, MISSING, FOREIGN = 0, -1, -2, -3
 local COUNTER = '#fence'
-local ONE_SECOND = 1000000
--- Where the TTL stands in requests that have one: those for which the time is looked at.
-local TTL = { a = 102, s = 54, m = 118, e = 38 }
 
-local time, now
-local answer = {}
-
--- F5: whether it was missing, or is from before the node's last start and may have lost its latest part.
-local function is_outdated(f, item)
-  return f < tonumber(item:sub(70, 85))
-end
-
--- F5: starts it anew, at what is not below "least"; what it is then, or an error.
-local function start(counter, f, item, least)
+-- F5: starts a counter anew that was missing, or is from before the node's last start and may have lost its latest part, at
+-- what is not below "least"; what it is then, or an error.
+local function start(counter, f, item, now, least)
   local seed = tonumber(item:sub(54, 69))
-  if math.abs(seed - now) > ONE_SECOND then seed = now end
+  -- A second off, and it is not believed.
+  if math.abs(seed - now) > 1000000 then seed = now end
   seed = math.max(seed, least)
   if seed <= f then return f end
   local text, retention = ('%.0f'):format(seed), tonumber(item:sub(86, 101))
@@ -51,38 +45,23 @@ local function start(counter, f, item, least)
   return set.err or seed
 end
 
--- F1: counts a grant.
-local function count(key, item)
-  local counter = key .. COUNTER
-  local f = redis.pcall('INCR', counter)
-  if type(f) == 'table' then return f.err end
-  return is_outdated(f, item) and start(counter, f, item, 0) or f
-end
-
 -- Adds up to the token, and so keeps the expiry. Written even where nothing changes: a replica shall refuse, not agree.
 local function raise(counter, from, to)
   return redis.pcall('INCRBY', counter, ('%.0f'):format(math.max(to - from, 0)))
 end
 
--- E4: the node learns of a lease that it did not grant. Nothing is counted.
-local function learn(key, item)
-  local counter = key .. COUNTER
-  local f, token = redis.pcall('GET', counter), tonumber(item:sub(102, 117))
-  if type(f) == 'table' then return f.err end
-  f = tonumber(f or 0) or 0
-  if is_outdated(f, item) then return start(counter, f, item, token) end
-  if f >= token then return f end
-  local raised = raise(counter, f, token)
-  return type(raised) == 'table' and raised.err or raised
-end
+local now
+local answer = {}
 
 for i = 1, #KEYS do
   local key, item = KEYS[i], ARGV[i]
   local operation, token = item:sub(1, 1), item:sub(2, 37)
   local reply, holder
-  local ttl = TTL[operation]
-  if ttl and not time then
-    time = redis.call('TIME')
+  -- Where the TTL stands in requests that have one: those for which the time is looked at.
+  local ttl = operation == 'a' and 102 or operation == 'e' and 38
+    or operation == 's' and 54 or operation == 'm' and 118
+  if ttl and not now then
+    local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
   end
   if operation == 'a' or operation == 's' or operation == 'm' then
@@ -96,13 +75,28 @@ for i = 1, #KEYS do
         reply = set.err
       elseif set or holder == token then
         -- A7: the own token is as good as having set it.
+        local counter = key .. COUNTER
         if operation == 'a' then
-          reply = count(key, item)
+          -- F1: counts a grant.
+          reply = redis.pcall('INCR', counter)
+          if type(reply) == 'number' and reply < tonumber(item:sub(70, 85)) then
+            reply = start(counter, reply, item, now, 0)
+          end
         elseif operation == 'm' then
-          reply = learn(key, item)
+          -- E4: the node learns of a lease that it did not grant. Nothing is counted.
+          reply = redis.pcall('GET', counter)
+          if type(reply) ~= 'table' then
+            local f, to = tonumber(reply or 0) or 0, tonumber(item:sub(102, 117))
+            if f < tonumber(item:sub(70, 85)) then
+              reply = start(counter, f, item, now, to)
+            else
+              reply = f < to and raise(counter, f, to) or f
+            end
+          end
         else
           reply = DONE
         end
+        if type(reply) == 'table' then reply = reply.err end
         -- Not counted, so not granted.
         if set and type(reply) == 'string' then redis.pcall('DEL', key) end
       end
@@ -167,8 +161,5 @@ for i = 1, #KEYS do
   end
   answer[i] = reply
 end
-if time then
-  answer[#KEYS + 1] = time[1]
-  answer[#KEYS + 2] = time[2]
-end
+if now then answer[#KEYS + 1] = now end
 return answer

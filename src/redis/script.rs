@@ -33,6 +33,14 @@ pub(super) struct Item<'a> {
     pub(super) only_ask: bool,
 }
 
+impl Item<'_> {
+    /// Whether the script looks at the time for it.
+    fn is_timed(&self) -> bool {
+        let sets = matches!(self.request.action, Action::Acquire { .. } | Action::Heal { .. });
+        sets && !self.only_ask || matches!(self.request.action, Action::Extend { .. })
+    }
+}
+
 /// Arguments of `EVALSHA` or `EVAL`: digest or text, the number of keys, the keys, and a packed string for each request.
 pub(super) fn arguments<'a>(
     script: Value,
@@ -175,20 +183,16 @@ pub(super) fn read<'a>(
     let Value::Array(mut entries) = answer else {
         return Err(nonsense(format!("{:?} instead of a list", answer.kind())));
     };
-    let node_time = match entries.len().checked_sub(items.len()) {
-        Some(0) => None,
-        Some(2) => {
-            let micros = entries.pop().unwrap_or(Value::Null);
-            let seconds = entries.pop().unwrap_or(Value::Null);
-            Some(time_of(&seconds, &micros)?)
-        }
-        _ => {
-            return Err(nonsense(format!(
-                "{} entries for {} requests",
-                entries.len(),
-                items.len()
-            )));
-        }
+    // The time is behind the replies, where one of the requests has it looked at.
+    let timed = items.clone().any(|item| item.is_timed());
+    if entries.len() != items.len() + usize::from(timed) {
+        let count = entries.len();
+        return Err(nonsense(format!("{count} entries for {} requests", items.len())));
+    }
+    let node_time = match entries.pop_if(|_| timed) {
+        Some(Value::Integer(time)) => Some(time),
+        Some(other) => return Err(nonsense(format!("{:?} for the time", other.kind()))),
+        None => None,
     };
     let replies = entries
         .into_iter()
