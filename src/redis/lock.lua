@@ -74,7 +74,8 @@ for i = 1, #KEYS do
   local operation, token = item:sub(1, 1), item:sub(2, 37)
   local reply, holder
   -- Where the TTL stands in requests that have one: those for which the time is looked at.
-  local ttl = operation == 'a' and 102 or operation == 'e' and 38 or operation == 's' and 54 or operation == 'm' and 118
+  local ttl = operation == 'a' and 102 or operation == 'e' and 38
+    or operation == 's' and 54 or operation == 'm' and 118
   if ttl and not now then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
