@@ -77,8 +77,11 @@ fn dots(
         .y_label_area_size(170)
         .build_cartesian_2d(decades(all).log_scale(), (0..rows).into_segmented())?;
     let name = |row: &SegmentValue<i32>| match row {
-        // The first one at the top.
-        SegmentValue::CenterOf(row) => names.get((rows - 1 - row) as usize).unwrap_or(&"").to_string(),
+        // The first one at the top; and not right at the axis.
+        SegmentValue::CenterOf(row) => {
+            let name = names.get((rows - 1 - row) as usize).unwrap_or(&"");
+            format!("{name}\u{a0}\u{a0}")
+        }
         _ => String::new(),
     };
     chart
