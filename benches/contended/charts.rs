@@ -77,11 +77,8 @@ fn dots(
         .y_label_area_size(170)
         .build_cartesian_2d(decades(all).log_scale(), (0..rows).into_segmented())?;
     let name = |row: &SegmentValue<i32>| match row {
-        // The first one at the top; and not right at the axis.
-        SegmentValue::CenterOf(row) => {
-            let name = names.get((rows - 1 - row) as usize).unwrap_or(&"");
-            format!("{name}\u{a0}\u{a0}")
-        }
+        // The first one at the top.
+        SegmentValue::CenterOf(row) => names.get((rows - 1 - row) as usize).unwrap_or(&"").to_string(),
         _ => String::new(),
     };
     chart
@@ -91,7 +88,6 @@ fn dots(
         .x_label_formatter(&|value| format!("{value}"))
         .y_label_formatter(&name)
         .y_labels(names.len())
-        .set_tick_mark_size(LabelAreaPosition::Left, 0)
         .label_style((FONT, 14))
         .axis_desc_style((FONT, 14))
         .light_line_style(RGBColor(235, 235, 235))

@@ -84,7 +84,8 @@ impl Who {
         self.server() == Server::Redis
     }
 
-    /// A wait in a PostgreSQL session would go on, and win. etcd 3.4 at times wakes nobody any more after some were cancelled.
+    /// A wait in a PostgreSQL session would go on, and win. After many that were cancelled, etcd 3.4 was seen to wake nobody any
+    /// more.
     pub(crate) fn may_be_dropped(self) -> bool {
         self.is_redis()
     }
