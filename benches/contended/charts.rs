@@ -88,7 +88,6 @@ fn dots(
         .x_label_formatter(&|value| format!("{value}"))
         .y_label_formatter(&name)
         .y_labels(names.len())
-        .set_tick_mark_size(LabelAreaPosition::Left, 0)
         .label_style((FONT, 14))
         .axis_desc_style((FONT, 14))
         .light_line_style(RGBColor(235, 235, 235))
