@@ -116,10 +116,11 @@ impl Quorlock {
         urls: &[String],
         fencing: bool,
         watchdog: bool,
+        ttl: Duration,
     ) -> Result<Self, Box<dyn Error>> {
         let redlock = Redlock::builder()
             .urls(urls)
-            .ttl(TTL)
+            .ttl(ttl)
             .fencing(fencing)
             .watchdog(watchdog)
             .restart_guard(false)

@@ -8,6 +8,7 @@
 mod common;
 mod contender;
 mod floor;
+mod growth;
 mod measure;
 mod mux;
 mod server;
@@ -78,6 +79,9 @@ struct Plan {
     tasks: &'static [usize],
     fsync_rounds: usize,
     fsync_pairs: usize,
+    /// Where each takes the time of nodes that are far away.
+    far_pairs: usize,
+    most_held: usize,
     stop_rounds: usize,
     stop_window: Duration,
     /// From the stop of a node to the second look: quorlock has given its connection up by then.
@@ -92,6 +96,8 @@ impl Plan {
         tasks: &[1, 64, 512],
         fsync_rounds: 3,
         fsync_pairs: 200,
+        far_pairs: 50,
+        most_held: 100_000,
         stop_rounds: 3,
         stop_window: Duration::from_millis(800),
         stopped_for: Duration::from_millis(3_600),
@@ -104,13 +110,24 @@ impl Plan {
         tasks: &[1, 64],
         fsync_rounds: 1,
         fsync_pairs: 30,
+        far_pairs: 5,
+        most_held: 100,
         stop_rounds: 1,
         stop_window: Duration::from_millis(150),
         stopped_for: Duration::from_millis(400),
     };
 }
 
-const PARTS: [&str; 5] = ["latency", "throughput", "stopped", "disk", "network"];
+const PARTS: [&str; 8] = [
+    "latency",
+    "throughput",
+    "stopped",
+    "disk",
+    "network",
+    "spread",
+    "nodes",
+    "held",
+];
 
 struct Arguments {
     quick: bool,
@@ -209,6 +226,15 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     }
     if arguments.wants("network") {
         over_a_network(&plan, &mut report).await?;
+    }
+    if arguments.wants("spread") {
+        growth::spread(plan.fsync_rounds, plan.far_pairs, &mut report).await?;
+    }
+    if arguments.wants("nodes") {
+        growth::nodes(plan.rounds, plan.fsync_pairs, &mut report).await?;
+    }
+    if arguments.wants("held") {
+        growth::held(plan.rounds, plan.fsync_pairs, plan.most_held, &mut report).await?;
     }
 
     println!();
@@ -326,7 +352,8 @@ impl Everybody {
         let urls = testbed.urls();
         let addresses: Vec<_> = testbed.nodes().iter().map(|node| node.addr()).collect();
         let mux = async |requests| Mux::connect(&addresses, requests).await;
-        let quorlock = async |fencing, watchdog| Quorlock::connect(&urls, fencing, watchdog).await;
+        let quorlock =
+            async |fencing, watchdog| Quorlock::connect(&urls, fencing, watchdog, contender::TTL).await;
         let everybody = Everybody {
             floor: Floor::connect(&addresses, Requests::Plain)?,
             scripted_floor: Known::to(Floor::connect(&addresses, Requests::Scripted)?).await?,

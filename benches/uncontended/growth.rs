@@ -1,0 +1,147 @@
+//! What a lock costs where some nodes are far away, where there are more of them, and where much is held.
+
+use std::error::Error;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{self, StreamExt};
+use quorlock::testbed::{TestNode, Testbed};
+use tokio::time::sleep;
+
+use crate::contender::{Contender, Known, Quorlock, TTL};
+use crate::floor::Floor;
+use crate::measure::one_by_one;
+use crate::report::{Other, Report, Series};
+use crate::wire::Requests;
+
+const FLOOR: &str = "floor with quorlock's requests";
+const QUORLOCK: &str = "quorlock";
+/// No round takes longer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Three nodes at a millisecond, there and back, and two at fifty: a quorum is near.
+pub(crate) async fn spread(rounds: usize, pairs: usize, report: &mut Report) -> Outcome {
+    const ONE_WAY: [Duration; 5] = {
+        let (near, far) = (Duration::from_micros(500), Duration::from_millis(25));
+        [near, far, near, far, near]
+    };
+    const ONLY: &[Other] = &[("floor", |_| FLOOR)];
+    let testbed = Testbed::builder()
+        .arg("appendonly", "no")
+        .proxies(true)
+        .start()
+        .await?;
+    sleep(crate::UP_FOR).await;
+    let (floor, quorlock) = connect(&testbed).await?;
+    let proxies = testbed.nodes().iter().filter_map(TestNode::proxy);
+    proxies
+        .zip(ONE_WAY)
+        .for_each(|(proxy, one_way)| proxy.delay(one_way));
+    let mut all = [FLOOR, QUORLOCK].map(Series::new);
+    for _ in 0..rounds {
+        all[0].rounds.push(one_by_one(&floor, pairs, LIMIT).await);
+        all[1].rounds.push(one_by_one(&quorlock, pairs, LIMIT).await);
+        // What is still under way to the nodes that are far.
+        sleep(Duration::from_millis(200)).await;
+    }
+    report.latency("latency with 3 nodes at 1 ms and 2 at 50 ms", &all, ONLY);
+    testbed.shutdown().await;
+    Ok(())
+}
+
+/// More nodes.
+pub(crate) async fn nodes(rounds: usize, pairs: usize, report: &mut Report) -> Outcome {
+    const MANY: [(usize, &str); 4] = [(3, "3 nodes"), (5, "5 nodes"), (7, "7 nodes"), (9, "9 nodes")];
+    let mut testbeds = Vec::new();
+    for (nodes, _) in MANY {
+        let testbed = Testbed::builder().nodes(nodes).arg("appendonly", "no");
+        testbeds.push(testbed.start().await?);
+    }
+    sleep(crate::UP_FOR).await;
+    let mut worlds = Vec::new();
+    for testbed in &testbeds {
+        worlds.push(connect(testbed).await?);
+    }
+    let mut floors = MANY.map(|(_, name)| Series::new(name));
+    let mut quorlocks = MANY.map(|(_, name)| Series::new(name));
+    for _ in 0..rounds {
+        for (number, (floor, quorlock)) in worlds.iter().enumerate() {
+            floors[number].rounds.push(one_by_one(floor, pairs, LIMIT).await);
+            quorlocks[number]
+                .rounds
+                .push(one_by_one(quorlock, pairs, LIMIT).await);
+        }
+    }
+    report.worlds("quorlock by the number of nodes", &quorlocks);
+    report.worlds("floor with quorlock's requests, by the number of nodes", &floors);
+    drop(worlds);
+    for testbed in testbeds {
+        testbed.shutdown().await;
+    }
+    Ok(())
+}
+
+/// More and more is held at once, while one lock after the other is taken and given back.
+pub(crate) async fn held(rounds: usize, pairs: usize, most: usize, report: &mut Report) -> Outcome {
+    const LEVELS: [(usize, &str); 5] = [
+        (0, "1 held"),
+        (100, "100 held"),
+        (1_000, "1,000 held"),
+        (10_000, "10,000 held"),
+        (100_000, "100,000 held"),
+    ];
+    /// Nothing expires meanwhile.
+    const LONG: Duration = Duration::from_secs(3_600);
+    const AT_A_TIME: usize = 512;
+    let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
+    let urls = testbed.urls();
+    let holder = Quorlock::connect(&urls, true, false, LONG).await?;
+    let one = Known::to(Quorlock::connect(&urls, true, false, TTL).await?).await?;
+    let empty = resident();
+    let mut leases = Vec::new();
+    let mut all = Vec::new();
+    for (level, name) in LEVELS.into_iter().filter(|(level, _)| *level <= most) {
+        let started = Instant::now();
+        let names = (leases.len()..level).map(|number| holder.acquire(format!("held-{number:06}")));
+        let mut acquired = stream::iter(names).buffer_unordered(AT_A_TIME);
+        while let Some(lease) = acquired.next().await {
+            leases.push(lease?);
+        }
+        drop(acquired);
+        eprintln!("{name}: after {:.1} s", started.elapsed().as_secs_f64());
+        let mut series = Series::new(name);
+        for _ in 0..rounds {
+            series.rounds.push(one_by_one(&one, pairs, LIMIT).await);
+        }
+        all.push(series);
+        if let Some(each) = resident().saturating_sub(empty).checked_div(level) {
+            report.note(
+                &format!("memory, {name}"),
+                &format!("{each} bytes each, in the client"),
+            );
+        }
+    }
+    report.worlds("quorlock by how many locks are held", &all);
+    // Not one by one, in the background: the servers end before that is over.
+    drop(leases);
+    testbed.shutdown().await;
+    Ok(())
+}
+
+/// Once the servers have been up for a while.
+async fn connect(testbed: &Testbed) -> Result<(Known<Floor>, Known<Quorlock>), Box<dyn Error>> {
+    let addresses: Vec<_> = testbed.nodes().iter().map(TestNode::addr).collect();
+    let floor = Known::to(Floor::connect(&addresses, Requests::Scripted)?).await?;
+    let quorlock = Quorlock::connect(&testbed.urls(), true, false, TTL).await?;
+    Ok((floor, Known::to(quorlock).await?))
+}
+
+/// Bytes of this process that are in memory; 0 where that is not known.
+fn resident() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+    kilobytes.unwrap_or(0) * 1_024
+}
