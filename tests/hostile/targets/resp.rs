@@ -8,6 +8,10 @@ pub(crate) enum Value {
     Bulk(Vec<u8>),
     Null,
     Array(Vec<Value>),
+    /// What only the newer protocol has, which connections for announcements use: a map or a message, and what else there is.
+    Items(u8, Vec<Value>),
+    Line(u8, Vec<u8>),
+    Verbatim(Vec<u8>),
 }
 
 impl Value {
@@ -35,6 +39,21 @@ impl Value {
                 }
                 (Value::Array(items), at)
             }
+            b'=' => {
+                let end = start + number() as usize;
+                (Value::Verbatim(buffer.get(start..end)?.to_vec()), end + 2).complete(buffer)?
+            }
+            b'%' | b'>' | b'~' => {
+                let count = if *kind == b'%' { 2 * number() } else { number() };
+                let (mut items, mut at) = (Vec::new(), start);
+                for _ in 0..count {
+                    let (item, length) = Value::read(buffer.get(at..)?)?;
+                    items.push(item);
+                    at += length;
+                }
+                (Value::Items(*kind, items), at)
+            }
+            b'_' | b'#' | b',' | b'(' => (Value::Line(*kind, text.to_vec()), start),
             other => panic!("a server said {other}"),
         })
     }
@@ -47,6 +66,20 @@ impl Value {
             Value::Int(number) => line(":", number.to_string().as_bytes()),
             Value::Null => line("$", b"-1"),
             Value::Bulk(bytes) => [line("$", bytes.len().to_string().as_bytes()), line("", bytes)].concat(),
+            Value::Verbatim(bytes) => {
+                [line("=", bytes.len().to_string().as_bytes()), line("", bytes)].concat()
+            }
+            Value::Line(kind, text) => [&[*kind][..], text, b"\r\n"].concat(),
+            Value::Items(kind, items) => {
+                let count = if *kind == b'%' {
+                    items.len() / 2
+                } else {
+                    items.len()
+                };
+                let mut all = [&[*kind][..], count.to_string().as_bytes(), b"\r\n"].concat();
+                items.iter().for_each(|item| all.extend(item.write()));
+                all
+            }
             Value::Array(items) => {
                 let mut all = line("*", items.len().to_string().as_bytes());
                 items.iter().for_each(|item| all.extend(item.write()));
@@ -58,7 +91,7 @@ impl Value {
     /// All parts of it, itself first.
     pub(crate) fn parts(&mut self) -> usize {
         1 + match self {
-            Value::Array(items) => items.iter_mut().map(Value::parts).sum(),
+            Value::Array(items) | Value::Items(_, items) => items.iter_mut().map(Value::parts).sum(),
             _ => 0,
         }
     }
@@ -69,7 +102,9 @@ impl Value {
             *self = new;
             return;
         };
-        let Value::Array(items) = self else { return };
+        let (Value::Array(items) | Value::Items(_, items)) = self else {
+            return;
+        };
         for item in items {
             let parts = item.parts();
             if at < parts {
