@@ -33,7 +33,13 @@ pub(crate) struct Queues<T> {
     closed: CancellationToken,
 }
 
-type ByKey<T> = HashMap<Arc<str>, Arc<Queue<T>>>;
+type ByKey<T> = HashMap<Arc<str>, Entry<T>>;
+
+struct Entry<T> {
+    queue: Arc<Queue<T>>,
+    /// How many keep it in existence. Not what its own counter says: those who are just leaving are still counted there.
+    stays: usize,
+}
 
 struct Queue<T> {
     /// Held by who is in front. Fair: it goes to who has waited longest.
@@ -100,16 +106,22 @@ impl<T: Send + 'static> Queues<T> {
     }
 
     fn stay(&self, key: &Arc<str>) -> Stay<T> {
-        let new = || {
-            Arc::new(Queue {
+        let new = || Entry {
+            queue: Arc::new(Queue {
                 turn: Arc::default(),
                 freed: Arc::default(),
                 told: Mutex::new(None),
                 waiting: AtomicUsize::new(0),
                 state: Mutex::default(),
-            })
+            }),
+            stays: 0,
         };
-        let queue = lock(&self.by_key).entry(key.clone()).or_insert_with(new).clone();
+        let queue = {
+            let mut queues = lock(&self.by_key);
+            let entry = queues.entry(key.clone()).or_insert_with(new);
+            entry.stays += 1;
+            entry.queue.clone()
+        };
         Stay {
             queues: self.clone(),
             key: key.clone(),
@@ -152,8 +164,11 @@ struct Stay<T: Send + 'static> {
 impl<T: Send + 'static> Drop for Stay<T> {
     fn drop(&mut self) {
         let mut queues = lock(&self.queues.by_key);
-        // Counted under the lock that it takes to enter: the map's own, and this one.
-        if Arc::strong_count(&self.queue) > 2 {
+        let Some(entry) = queues.get_mut(&self.key) else {
+            return;
+        };
+        if entry.stays > 1 {
+            entry.stays -= 1;
             return;
         }
         let is_of_use = {
@@ -161,6 +176,7 @@ impl<T: Send + 'static> Drop for Stay<T> {
             state.announcements.is_some() || state.turns.others_first(Instant::now()).is_some()
         };
         if is_of_use && !self.is_last_trace && !self.queues.closed.is_cancelled() {
+            // In place of this one.
             let trace = Stay {
                 queues: self.queues.clone(),
                 key: self.key.clone(),
@@ -404,5 +420,25 @@ mod tests {
         first.tell(Some(7));
         drop(first);
         assert_eq!(second.told(), Some(7));
+    }
+
+    #[test]
+    fn a_queue_that_two_leave_at_the_same_time_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let queues = Queues::<u32>::new(runtime.handle());
+        let key: Arc<str> = "job".into();
+        let barrier = std::sync::Barrier::new(2);
+        for _ in 0..2_000 {
+            std::thread::scope(|threads| {
+                for place in [queues.enter(&key), queues.enter(&key)] {
+                    let barrier = &barrier;
+                    threads.spawn(move || {
+                        barrier.wait();
+                        drop(place);
+                    });
+                }
+            });
+            assert_eq!(queues.len(), 0);
+        }
     }
 }
