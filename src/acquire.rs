@@ -137,8 +137,8 @@ impl Acquire<'_> {
             let _ = claim.release().await;
             return Err(Defeat::ClocksMoved(votes));
         }
-        let (holding, held_by) = queues.got(self.key);
-        claim.won(Box::new(holding));
+        let (holding, held_by) = queues.got(self.key, self.nodes.len());
+        claim.won(Arc::new(holding));
         let hold = Hold::new(self.resource.clone(), *terms, votes, token, expiries, claim);
         let lease = Lease::start(hold);
         held_by.is(lease.held());

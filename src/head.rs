@@ -35,8 +35,8 @@ pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     seen: Vec<Seen>,
     /// Among the processes that wait.
     position: Option<turns::Place>,
-    /// The end of this process's last turn that it has taken notice of.
-    let_go_first: Option<Instant>,
+    /// The end of this process's last turn that it has taken notice of, and until when it lets others go first.
+    let_go_first: Option<(Instant, Instant)>,
 }
 
 /// A node as it was seen last.
@@ -100,6 +100,10 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             };
         }
         self.place.refused();
+        if let Some((_, until)) = &mut self.let_go_first {
+            // They have gone.
+            *until = now;
+        }
         // The holder's process most often listens, too, for others of its own; it goes last.
         let own = (0..self.nodes.len()).any(|node| self.hearing.of(node));
         let in_front = listeners.saturating_sub(1 + u32::from(own));
@@ -192,15 +196,19 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     fn let_others_go_first(&mut self) -> Option<Instant> {
         let (others, since) = self.place.others_first()?;
         // Once is enough.
-        if self.let_go_first.replace(since) == Some(since) {
-            return None;
+        if let Some((turn, until)) = self.let_go_first
+            && turn == since
+        {
+            return (until > Instant::now()).then_some(until);
         }
         self.place.listen(self.nodes, self.home);
         let position = turns::Place::behind(others, self.round_trip);
         self.position = Some(position);
         // Everybody has been seen to be about to get it.
         self.seen.fill(Seen::Unknown);
-        Some(since + position.courtesy())
+        let until = since + position.courtesy();
+        self.let_go_first = Some((since, until));
+        Some(until)
     }
 
     fn news(&self, announcements: &Announcements) -> Option<News> {

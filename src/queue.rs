@@ -17,6 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::claim::Heirs;
 use crate::ear::Announcements;
 use crate::news::News;
+use crate::protocol::quorum::{quorum, vouched_for};
 use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
 use crate::turns::Turns;
@@ -87,8 +88,8 @@ impl<T: Send + 'static> Queues<T> {
         Place { stay, turn: None }
     }
 
-    /// Somebody of this process has got the lock.
-    pub(crate) fn got(&self, key: &Arc<str>) -> (Holding<T>, HeldBy<T>) {
+    /// Somebody of this process has got the lock, which so many nodes keep.
+    pub(crate) fn got(&self, key: &Arc<str>, nodes: usize) -> (Holding<T>, HeldBy<T>) {
         let stay = self.stay(key);
         let id = {
             let mut state = lock(&stay.queue.state);
@@ -102,7 +103,8 @@ impl<T: Send + 'static> Queues<T> {
             queue: Arc::downgrade(&stay.queue),
             id,
         };
-        (Holding { stay, id, others: 0 }, held_by)
+        let others = Mutex::new(vec![None; nodes]);
+        (Holding { stay, id, others }, held_by)
     }
 
     fn stay(&self, key: &Arc<str>) -> Stay<T> {
@@ -290,8 +292,8 @@ impl<T: Send + 'static> Drop for Place<T> {
 pub(crate) struct Holding<T: Send + 'static> {
     stay: Stay<T>,
     id: u64,
-    /// How many wait elsewhere, as far as nodes have told.
-    others: u32,
+    /// How many wait elsewhere, as each node has told.
+    others: Mutex<Vec<Option<u32>>>,
 }
 
 /// By what it is held.
@@ -309,14 +311,14 @@ impl<T> HeldBy<T> {
 }
 
 impl<T: Send + 'static> Heirs for Holding<T> {
-    fn news(&mut self) -> News {
+    fn news(&self) -> News {
         let queue = &self.stay.queue;
         let anybody_waits = queue.waiting.load(SeqCst) > 0;
         let stays = lock(&queue.state).turns.given_up(anybody_waits, Instant::now());
         if stays { News::PassedOn } else { News::Free }
     }
 
-    fn freed(&mut self) {
+    fn freed(&self) {
         lock(&self.stay.queue.state)
             .leases
             .retain(|(id, _)| *id != self.id);
@@ -325,12 +327,16 @@ impl<T: Send + 'static> Heirs for Holding<T> {
         }
     }
 
-    fn told(&mut self, node: usize, listeners: u32) {
+    fn told(&self, node: usize, listeners: u32) {
         let mut state = lock(&self.stay.queue.state);
         let hears = |announcements: &Arc<Announcements>| announcements.hearing().of(node);
         let own = u32::from(state.announcements.as_ref().is_some_and(hears));
-        self.others = self.others.max(listeners.saturating_sub(own));
-        state.turns.told(self.others);
+        let mut others = lock(&self.others);
+        others[node] = Some(listeners.saturating_sub(own));
+        if others.iter().flatten().count() >= quorum(others.len()) {
+            let said = others.iter().map(|others| others.unwrap_or(0)).collect();
+            state.turns.told(vouched_for(said));
+        }
     }
 }
 
@@ -401,7 +407,7 @@ mod tests {
     async fn news_reach_who_is_in_front_even_if_they_come_first() {
         let queues = Queues::<u32>::new(&Handle::current());
         let key: Arc<str> = "job".into();
-        let (mut early, mut late) = (queues.got(&key).0, queues.got(&key).0);
+        let (early, late) = (queues.got(&key, 3).0, queues.got(&key, 3).0);
         early.freed();
         let place = queues.enter(&key);
         timeout(MOMENT, place.freed())

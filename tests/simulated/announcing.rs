@@ -364,3 +364,33 @@ async fn a_split_vote_is_settled_in_the_same_attempt() {
     println!("{settled} of 200");
     assert!(settled > 180, "{settled} of 200");
 }
+
+/// As `work`, but the lock is given up by dropping the lease.
+async fn carefree_work(manager: Redlock, until: Instant) -> usize {
+    let mut grants = 0;
+    while Instant::now() < until {
+        let lease = manager.lock("job").acquire().await.unwrap();
+        grants += 1;
+        sleep(ms(5)).await;
+        drop(lease);
+    }
+    grants
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_starves_where_leases_are_dropped() {
+    for (processes, workers) in [(2, 1), (2, 4), (4, 2)] {
+        fastrand::seed(7);
+        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
+        let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
+        let until = Instant::now() + ms(60_000);
+        let works = managers
+            .iter()
+            .flat_map(|manager| (0..workers).map(|_| carefree_work(manager.clone(), until)));
+        let grants: Vec<usize> = join_all(works).await;
+        println!("{processes} x {workers}: {grants:?}");
+        let (fewest, most) = (grants.iter().min().unwrap(), grants.iter().max().unwrap());
+        assert!(most <= &(3 * fewest), "{grants:?}");
+        assert!(grants.iter().sum::<usize>() > 60_000 / 40, "{grants:?}");
+    }
+}
