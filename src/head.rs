@@ -12,7 +12,7 @@ use crate::ear::{Announcements, Hearing};
 use crate::error::Votes;
 use crate::news::News;
 use crate::node::{OwnerToken, Reply};
-use crate::protocol::quorum::quorum;
+use crate::protocol::quorum::{quorum, vouched_for};
 use crate::queue::Place;
 use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
@@ -81,8 +81,8 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     pub(crate) fn was_told(&mut self, votes: &Votes) {
         let now = Instant::now();
         self.round_trip = now - self.asked;
-        let mut listeners = 0;
-        for (seen, vote) in self.seen.iter_mut().zip(votes.iter()) {
+        let mut listeners = vec![0; self.nodes.len()];
+        for ((seen, listeners), vote) in self.seen.iter_mut().zip(&mut listeners).zip(votes.iter()) {
             *seen = match vote.answer {
                 Some(Ok(Reply::Granted { .. })) => Seen::Free,
                 Some(Ok(Reply::Held {
@@ -90,7 +90,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                     holder,
                     listeners: others,
                 })) => {
-                    listeners = others.max(listeners);
+                    *listeners = others;
                     Seen::Held {
                         by: holder,
                         until: remaining.and_then(|left| now.checked_add(left + TICK)),
@@ -106,7 +106,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         }
         // The holder's process most often listens, too, for others of its own; it goes last.
         let own = (0..self.nodes.len()).any(|node| self.hearing.of(node));
-        let in_front = listeners.saturating_sub(1 + u32::from(own));
+        let in_front = vouched_for(listeners).saturating_sub(1 + u32::from(own));
         let in_front = self.position.map_or(in_front, |position| position.in_front);
         self.position = Some(turns::Place::behind(in_front, self.round_trip));
         if self.holder().is_some() && self.place.held_here().is_none() {

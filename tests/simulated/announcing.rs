@@ -365,6 +365,40 @@ async fn a_split_vote_is_settled_in_the_same_attempt() {
     assert!(settled > 180, "{settled} of 200");
 }
 
+/// How many wait is what a quorum of nodes says.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_those_whom_only_a_minority_of_nodes_knows_of() {
+    let servers = servers(5);
+    servers[3].claim_listeners(u32::MAX);
+    servers[4].claim_listeners(1_000);
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    for _ in 0..5 {
+        let lease = timeout(ms(1_000), holder.lock("job").acquire());
+        let lease = lease.await.unwrap().unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(2_000)).await;
+        let _ = lease.release().await;
+        let next = timeout(ms(4 * ONE_WAY + 8), waiting);
+        let _ = next.await.unwrap().unwrap().unwrap().release().await;
+    }
+}
+
+/// Subscriptions may be dead, or anybody's.
+#[tokio::test(start_paused = true)]
+async fn however_many_are_said_to_go_first_there_is_an_end_to_waiting_for_them() {
+    let servers = servers(5);
+    servers.iter().for_each(|server| server.claim_listeners(u32::MAX));
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
+    sleep(ms(2_000)).await;
+    let _ = lease.release().await;
+    let next = timeout(ms(20_000), waiting).await.unwrap().unwrap().unwrap();
+    let _ = next.release().await;
+    let again = timeout(ms(20_000), holder.lock("job").forever().acquire());
+    let _ = again.await.unwrap().unwrap().release().await;
+}
+
 /// As `work`, but the lock is given up by dropping the lease.
 async fn carefree_work(manager: Redlock, until: Instant) -> usize {
     let mut grants = 0;
