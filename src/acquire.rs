@@ -56,8 +56,10 @@ impl Acquire<'_> {
             }
         }
         let mut head = Head::new(&place, self.nodes, home);
-        head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
-            .await;
+        if in_front {
+            head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
+                .await;
+        }
         loop {
             head.asks();
             let defeat = match self.attempt(queues).await? {

@@ -72,7 +72,13 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     pub(crate) fn asks(&mut self) {
         self.asked = Instant::now();
         self.hearing = match self.place.announcements() {
-            Some(announcements) => announcements.hearing(),
+            Some(announcements) => {
+                // Whose time is up asks besides the one in front.
+                if self.place.is_in_front() {
+                    announcements.forget();
+                }
+                announcements.hearing()
+            }
             None => Hearing::none(self.nodes.len()),
         };
     }
@@ -143,7 +149,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                     chance = Some(now + self.turn(news));
                 }
                 let would_be_told = match &announcements {
-                    Some(announcements) if chance.is_none() => self.would_be_told(&announcements.hearing()),
+                    Some(announcements) if chance.is_none() => self.would_be_told(announcements),
                     _ => Some(false),
                 };
                 let poll = match would_be_told {
@@ -153,7 +159,8 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                     }
                     Some(false) => {
                         if std::mem::take(&mut relied) {
-                            poll = now + delay;
+                            // Longer than the others take to announce the same.
+                            poll = now + delay.max(2 * self.round_trip);
                         }
                         poll
                     }
@@ -213,11 +220,12 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
 
     fn news(&self, announcements: &Announcements) -> Option<News> {
         let now = Instant::now();
-        announcements.news(|node| match self.seen[node] {
+        let is_free = |node: usize| match self.seen[node] {
             Seen::Free => true,
             Seen::Held { until, .. } => until.is_some_and(|until| until <= now),
             Seen::Unknown => false,
-        })
+        };
+        announcements.news(is_free, |node, owner| self.holds(node, owner))
     }
 
     /// How long after these news it may ask.
@@ -249,15 +257,20 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             .map(|nodes| nodes[0])
     }
 
+    fn holds(&self, node: usize, owner: OwnerToken) -> bool {
+        matches!(self.seen[node], Seen::Held { by: Some(by), .. } if by == owner)
+    }
+
     /// Whether a quorum of nodes would tell of the release: those that have the holder's key and were listened to when they said
-    /// so. `None` if they would only now.
-    fn would_be_told(&self, hearing: &Hearing) -> Option<bool> {
-        let Some(holder) = self.holder() else {
+    /// so. `None` if they would only now. Once some have told, the others may have nothing to tell: they may have lost the key, or
+    /// be out of the holder's reach.
+    fn would_be_told(&self, announcements: &Announcements) -> Option<bool> {
+        let holder = self.holder().filter(|holder| !announcements.is_released(*holder));
+        let Some(holder) = holder else {
             return Some(false);
         };
-        let holds =
-            |node: &usize| matches!(self.seen[*node], Seen::Held { by: Some(by), .. } if by == holder);
-        let held = || (0..self.seen.len()).filter(holds);
+        let hearing = announcements.hearing();
+        let held = || (0..self.seen.len()).filter(|node| self.holds(*node, holder));
         let need = quorum(self.seen.len());
         let now = held().filter(|node| hearing.of(*node)).count();
         let since = held().filter(|node| hearing.since(&self.hearing, *node)).count();

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorlock::node::{News, OwnerToken};
+use quorlock::node::{Action, News, OwnerToken};
 use quorlock::{AcquireError, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::nodes::{Server, ms, redlock};
+use crate::nodes::{Server, Way, ms, redlock};
 
 const ONE_WAY: u64 = 10;
 
@@ -397,6 +397,50 @@ async fn however_many_are_said_to_go_first_there_is_an_end_to_waiting_for_them()
     let _ = next.release().await;
     let again = timeout(ms(20_000), holder.lock("job").forever().acquire());
     let _ = again.await.unwrap().unwrap().release().await;
+}
+
+/// What the nodes have forgotten, they cannot announce.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_a_minority_announces_is_not_slept_through() {
+    for seed in 0..20 {
+        fastrand::seed(seed);
+        let servers = servers(5);
+        let (holder, waiter) = (manager(&servers), manager(&servers));
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(2_000)).await;
+        servers[..3].iter().for_each(|server| server.forget());
+        let _ = lease.release().await;
+        let next = timeout(ms(600), waiting).await.unwrap().unwrap().unwrap();
+        let _ = next.release().await;
+    }
+}
+
+/// A quorum of nodes seemed to be free, but was not yet: what the others announce later is news all the same.
+#[tokio::test(start_paused = true)]
+async fn who_asked_too_early_is_told_again() {
+    for seed in 0..20 {
+        fastrand::seed(seed);
+        let servers = servers(3);
+        let ways = [0, 1, 2].map(|number| {
+            Way::to(&servers[number], move |action| match action {
+                Action::Release { .. } if number != 1 => ms(400),
+                _ => ms(0),
+            })
+        });
+        let holder = redlock(&ways, Redlock::builder());
+        let waiter = manager(&servers);
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(2_000)).await;
+        // Untrue, or a leftover.
+        servers[0].say("quorlock:job", OwnerToken::random(), News::Free);
+        let given_up = Instant::now();
+        drop(tokio::spawn(lease.release()));
+        let next = timeout(ms(1_000), waiting).await.unwrap().unwrap().unwrap();
+        assert!(given_up.elapsed() >= ms(400), "{:?}", given_up.elapsed());
+        let _ = next.release().await;
+    }
 }
 
 /// As `work`, but the lock is given up by dropping the lease.
