@@ -47,7 +47,7 @@ impl Acquire<'_> {
         if let Some(told) = place.told() {
             let is_recent = told.at >= self.waiting.started();
             let is_true = is_recent || !in_front && told.defeat.quorum() && place.held_here().is_some();
-            // Whoever was in front made the last attempt for all whose time is up.
+            // Whoever asked last did so for all whose time is up.
             if is_true && (!in_front || self.waiting.is_over()) {
                 return Err(self.failed(told.defeat));
             }
@@ -70,15 +70,16 @@ impl Acquire<'_> {
                 }
                 Err(defeat) => defeat,
             };
-            let Some(moment) = self.waiting.next_attempt(defeat.quorum(), fastrand::u32(..)) else {
+            let moment = self.waiting.next_attempt(defeat.quorum(), fastrand::u32(..));
+            place.tell(Some(Told {
+                at: Instant::now(),
+                defeat: defeat.clone(),
+                out_of_reach_since: self.waiting.out_of_reach_since(),
+            }));
+            let Some(moment) = moment else {
                 return Err(self.failed(defeat));
             };
             head.was_told(defeat.votes());
-            place.tell(Some(Told {
-                at: Instant::now(),
-                defeat,
-                out_of_reach_since: self.waiting.out_of_reach_since(),
-            }));
             head.wait(moment, &mut self.waiting).await;
         }
     }

@@ -472,3 +472,29 @@ async fn nobody_starves_where_leases_are_dropped() {
         assert!(grants.iter().sum::<usize>() > 60_000 / 40, "{grants:?}");
     }
 }
+
+/// Whoever waits behind has not heard anything since it came, for who is in front need not ask. One of them asks for all.
+#[tokio::test(start_paused = true)]
+async fn those_whose_time_is_up_do_not_all_ask() {
+    fastrand::seed(7);
+    let servers = servers(5);
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let front = tokio::spawn(waiter.lock("job").acquire());
+    sleep(ms(2_000)).await;
+    let before = asked(&servers);
+    let others = (0..200).map(|number| {
+        let lock = waiter.lock("job").within(ms(1_000));
+        async move {
+            sleep(ms(number * 5)).await;
+            lock.acquire().await.unwrap_err()
+        }
+    });
+    for error in join_all(others).await {
+        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    }
+    let asked = asked(&servers) - before;
+    assert!(asked <= 5 * 10, "{asked}");
+    let _ = lease.release().await;
+    let _ = front.await.unwrap().unwrap().release().await;
+}
