@@ -185,6 +185,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             };
             tokio::select! {
                 biased;
+                () = self.place.closed() => return,
                 () = self.place.freed() => {
                     waiting.has_reason();
                     chance = self.let_others_go_first();

@@ -76,6 +76,11 @@ impl<T: Send + 'static> Queues<T> {
         }
     }
 
+    /// Nobody is to wait any more.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+    }
+
     /// When what is returned is dropped, queues are forgotten as soon as nobody is in them.
     pub(crate) fn until_closed(&self) -> DropGuard {
         self.closed.clone().drop_guard()
@@ -246,6 +251,11 @@ impl<T: Clone + Send + 'static> Place<T> {
     /// Waits until this process gives the lock up. It may have done so just before.
     pub(crate) async fn freed(&self) {
         self.stay.queue.freed.notified().await;
+    }
+
+    /// Waits until nobody is to wait any more.
+    pub(crate) async fn closed(&self) {
+        self.stay.queues.closed.cancelled().await;
     }
 
     /// Until when somebody of this process holds the lock.

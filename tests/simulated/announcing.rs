@@ -498,3 +498,25 @@ async fn those_whose_time_is_up_do_not_all_ask() {
     let _ = lease.release().await;
     let _ = front.await.unwrap().unwrap().release().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_all_waiting() {
+    let servers = servers(5);
+    let (one, other) = (manager(&servers), manager(&servers));
+    let _held_here = one.lock("here").acquire().await.unwrap();
+    let _held_elsewhere = other.lock("elsewhere").acquire().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..5 {
+        waiting.spawn(one.lock("here").forever().acquire());
+        waiting.spawn(one.lock("elsewhere").forever().acquire());
+    }
+    sleep(ms(5_000)).await;
+    timeout(ms(1_000), one.shutdown()).await.unwrap();
+    let all = async {
+        while let Some(outcome) = waiting.join_next().await {
+            let outcome = outcome.unwrap();
+            assert!(matches!(outcome, Err(AcquireError::ShutDown)), "{outcome:?}");
+        }
+    };
+    timeout(ms(1_000), all).await.unwrap();
+}
