@@ -21,6 +21,8 @@ use crate::wait::Waiting;
 
 /// Timers and expiries have the resolution of a millisecond.
 const TICK: Duration = Duration::from_millis(1);
+/// No key of ours lives for longer.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     place: &'a Place<T>,
@@ -99,7 +101,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                     *listeners = others;
                     Seen::Held {
                         by: holder,
-                        until: remaining.and_then(|left| now.checked_add(left + TICK)),
+                        until: remaining.map(|left| now + left.min(LONGEST) + TICK),
                     }
                 }
                 _ => Seen::Unknown,

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorlock::node::{Action, News, OwnerToken};
+use quorlock::node::{Action, News, OwnerToken, Reply};
 use quorlock::{AcquireError, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::nodes::{Server, Way, ms, redlock};
+use crate::nodes::{Server, Way, at_once, ms, puppets, redlock, yes};
 
 const ONE_WAY: u64 = 10;
 
@@ -519,4 +519,21 @@ async fn a_shutdown_ends_all_waiting() {
         }
     };
     timeout(ms(1_000), all).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_may_be_held_for_however_long() {
+    for remaining in [Duration::MAX, Duration::from_secs(i64::MAX as u64 - 1_000_000)] {
+        let nodes = puppets(3, move |_, action| match action {
+            Action::Acquire { .. } => at_once(Ok(Reply::Held {
+                remaining: Some(remaining),
+                holder: None,
+                listeners: u32::MAX,
+            })),
+            action => at_once(Ok(yes(action))),
+        });
+        let lock = redlock(&nodes, Redlock::builder()).lock("job");
+        let error = lock.within(ms(1_000)).acquire().await.unwrap_err();
+        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    }
 }
