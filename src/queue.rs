@@ -194,7 +194,7 @@ impl<T: Send + 'static> Drop for Stay<T> {
             drop(queues);
             let until = Instant::now() + REMEMBERED;
             // Where the runtime has ended, the task is dropped at once, and the trace with it.
-            let _ = home.clone().spawn(async move {
+            home.clone().spawn(async move {
                 tokio::select! {
                     () = closed.cancelled() => {}
                     () = sleep_until(&home, until) => {}
