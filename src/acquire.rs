@@ -47,7 +47,7 @@ impl Acquire<'_> {
         if let Some(told) = place.told() {
             let is_recent = told.at >= self.waiting.started();
             let is_true = is_recent || !in_front && told.defeat.quorum() && place.held_here().is_some();
-            // Whoever was in front made the last attempt for all whose time is up.
+            // Whoever asked last did so for all whose time is up.
             if is_true && (!in_front || self.waiting.is_over()) {
                 return Err(self.failed(told.defeat));
             }
@@ -56,8 +56,10 @@ impl Acquire<'_> {
             }
         }
         let mut head = Head::new(&place, self.nodes, home);
-        head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
-            .await;
+        if in_front {
+            head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
+                .await;
+        }
         loop {
             head.asks();
             let defeat = match self.attempt(queues).await? {
@@ -68,15 +70,16 @@ impl Acquire<'_> {
                 }
                 Err(defeat) => defeat,
             };
-            let Some(moment) = self.waiting.next_attempt(defeat.quorum(), fastrand::u32(..)) else {
+            let moment = self.waiting.next_attempt(defeat.quorum(), fastrand::u32(..));
+            place.tell(Some(Told {
+                at: Instant::now(),
+                defeat: defeat.clone(),
+                out_of_reach_since: self.waiting.out_of_reach_since(),
+            }));
+            let Some(moment) = moment else {
                 return Err(self.failed(defeat));
             };
             head.was_told(defeat.votes());
-            place.tell(Some(Told {
-                at: Instant::now(),
-                defeat,
-                out_of_reach_since: self.waiting.out_of_reach_since(),
-            }));
             head.wait(moment, &mut self.waiting).await;
         }
     }
@@ -137,8 +140,8 @@ impl Acquire<'_> {
             let _ = claim.release().await;
             return Err(Defeat::ClocksMoved(votes));
         }
-        let (holding, held_by) = queues.got(self.key);
-        claim.won(Box::new(holding));
+        let (holding, held_by) = queues.got(self.key, self.nodes.len());
+        claim.won(Arc::new(holding));
         let hold = Hold::new(self.resource.clone(), *terms, votes, token, expiries, claim);
         let lease = Lease::start(hold);
         held_by.is(lease.held());

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::certify::certify;
 use crate::clock::Moment;
 use crate::error::{self, NodeVote, ReleaseOutcome, Votes};
-use crate::janitor::{Janitor, Leftover};
+use crate::janitor::{Janitor, Leftover, Told};
 use crate::node::{Action, Fencing, News, OwnerToken, Reply, Request};
 use crate::options::Terms;
 use crate::protocol::election::{Ballot, is_elected};
@@ -54,19 +54,19 @@ pub(crate) struct Claim {
     /// It is being given up, and that is what is announced.
     given_up: Option<Option<News>>,
     /// W1: the next of this process, once the lock was won.
-    heirs: Option<Box<dyn Heirs>>,
+    heirs: Option<Arc<dyn Heirs>>,
 }
 
 /// Those of this process who wait for a lock that is held here.
-pub(crate) trait Heirs: Send {
+pub(crate) trait Heirs: Send + Sync {
     /// The lock is about to be given up: what those elsewhere are to be told.
-    fn news(&mut self) -> News;
+    fn news(&self) -> News;
 
     /// What deletes it has been sent: whoever asks from here on is behind that, on every node.
-    fn freed(&mut self);
+    fn freed(&self);
 
     /// A node has told so many who listen elsewhere.
-    fn told(&mut self, node: usize, listeners: u32);
+    fn told(&self, node: usize, listeners: u32);
 }
 
 impl Claim {
@@ -199,7 +199,7 @@ impl Claim {
 
     /// The acquire won. It is still sent to nodes in whose lanes it waits: a lease on a bare quorum would not outlive the
     /// loss of a single node.
-    pub(crate) fn won(&mut self, heirs: Box<dyn Heirs>) {
+    pub(crate) fn won(&mut self, heirs: Arc<dyn Heirs>) {
         self.heirs = Some(heirs);
         self.won_on = Some(self.whereabouts());
         let outstanding = self.acquire.take_outstanding();
@@ -268,13 +268,6 @@ impl Claim {
         self.say_that_it_is_free();
         let round = self.release.insert(round);
         round.settle(|tally| tally.standing() != Standing::Pending).await;
-        if let Some(heirs) = &mut self.heirs {
-            for node in 0..self.nodes.len() {
-                if let Some(Reply::Released { listeners }) = round.reply(node) {
-                    heirs.told(node, listeners);
-                }
-            }
-        }
         match round.tally().standing() {
             Standing::Confirmed => ReleaseOutcome::Released,
             Standing::Refused => ReleaseOutcome::AlreadyGone,
@@ -323,14 +316,14 @@ impl Claim {
     /// W2: settles what is announced when the key is deleted. Nothing, if nobody can have taken it for held: to be told of each
     /// lost attempt would have everybody ask in vain.
     fn give_up(&mut self) {
-        self.given_up = Some(match &mut self.heirs {
+        self.given_up = Some(match &self.heirs {
             Some(heirs) => Some(heirs.news()),
             None => (self.whereabouts().len() >= quorum(self.nodes.len())).then_some(News::Free),
         });
     }
 
     fn say_that_it_is_free(&mut self) {
-        if let Some(heirs) = &mut self.heirs {
+        if let Some(heirs) = &self.heirs {
             heirs.freed();
         }
     }
@@ -344,6 +337,15 @@ impl Claim {
     }
 }
 
+/// When the last of these is dropped, the lock is free.
+struct Freed(Arc<dyn Heirs>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        self.0.freed();
+    }
+}
+
 /// A node where the token may be.
 struct Whereabouts {
     node: usize,
@@ -354,8 +356,7 @@ struct Whereabouts {
 impl Drop for Claim {
     /// A6: ordered after everything that was sent under this token.
     fn drop(&mut self) {
-        let is_news = self.given_up.is_none();
-        if is_news {
+        if self.given_up.is_none() {
             self.give_up();
         }
         let left = self.won_on.take().unwrap_or_else(|| self.whereabouts());
@@ -363,14 +364,17 @@ impl Drop for Claim {
         self.acquire.abandon();
         self.let_stragglers_go();
         let mut release = self.release.take();
+        // Where a release was sent, that has been said. If a node of somebody's own making panicked meanwhile, it has not.
+        let heirs = self.heirs.clone().filter(|_| release.is_none());
+        let freed = heirs.map(|heirs| -> Arc<dyn Send + Sync> { Arc::new(Freed(heirs)) });
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
         for Whereabouts { node, final_from } in left {
             let is_gone = |reply| matches!(reply, Reply::Released { .. }) || Instant::now() >= final_from;
-            if release
-                .as_ref()
-                .and_then(|release| release.reply(node))
-                .is_some_and(is_gone)
-            {
+            let reply = release.as_ref().and_then(|release| release.reply(node));
+            if let (Some(heirs), Some(Reply::Released { listeners })) = (&self.heirs, reply) {
+                heirs.told(node, listeners);
+            }
+            if reply.is_some_and(is_gone) {
                 continue;
             }
             let leftover = Leftover {
@@ -379,13 +383,15 @@ impl Drop for Claim {
                     .iter()
                     .position(|call| call.number == node)
                     .map(|at| under_way.swap_remove(at).call),
+                unsent: freed.clone(),
+                told: self
+                    .heirs
+                    .clone()
+                    .map(|heirs| -> Told { Box::new(move |listeners| heirs.told(node, listeners)) }),
                 until: self.until,
                 final_from,
             };
             self.janitor.remove(node, leftover);
-        }
-        if is_news {
-            self.say_that_it_is_free();
         }
     }
 }

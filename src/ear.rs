@@ -26,7 +26,7 @@ struct Heard {
 
 struct State {
     nodes: Vec<NodeState>,
-    /// Announcements of these releases that come late say nothing new.
+    /// Announcements of these releases that come late say nothing new, unless the node was seen to hold them since.
     acted_upon: Vec<OwnerToken>,
 }
 
@@ -88,20 +88,42 @@ impl Announcements {
         self.heard.changed.notified().await;
     }
 
+    /// The nodes are about to be asked: what they have announced before will be in their answers.
+    pub(crate) fn forget(&self) {
+        self.heard.state().forget();
+    }
+
+    /// Whether any node has announced this release since then.
+    pub(crate) fn is_released(&self, owner: OwnerToken) -> bool {
+        let is_it = |node: &NodeState| node.released.is_some_and(|(released, _)| released == owner);
+        self.heard.state().nodes.iter().any(is_it)
+    }
+
     /// Whether a quorum of nodes is free: at least one because it has just said so, the others for that reason or because
-    /// `is_free` holds for them. Each release is news once.
-    pub(crate) fn news(&self, is_free: impl Fn(usize) -> bool) -> Option<News> {
+    /// `is_free` holds for them. Each release is news once, and once more from a node that `holds` it.
+    pub(crate) fn news(
+        &self,
+        is_free: impl Fn(usize) -> bool,
+        holds: impl Fn(usize, OwnerToken) -> bool,
+    ) -> Option<News> {
         let mut state = self.heard.state();
-        let free = (0..state.nodes.len())
-            .filter(|node| state.nodes[*node].released.is_some() || is_free(*node))
+        let is_new =
+            |node: usize, owner: OwnerToken| !state.acted_upon.contains(&owner) || holds(node, owner);
+        let new = |node: usize| {
+            state.nodes[node]
+                .released
+                .filter(|(owner, _)| is_new(node, *owner))
+        };
+        let nodes = 0..state.nodes.len();
+        let free = nodes
+            .clone()
+            .filter(|node| new(*node).is_some() || is_free(*node))
             .count();
-        let releases: Vec<(OwnerToken, News)> = state.nodes.iter().filter_map(|node| node.released).collect();
+        let releases: Vec<(OwnerToken, News)> = nodes.filter_map(new).collect();
         if releases.is_empty() || free < quorum(state.nodes.len()) {
             return None;
         }
-        for node in &mut state.nodes {
-            node.released = None;
-        }
+        state.forget();
         for (owner, _) in &releases {
             if !state.acted_upon.contains(owner) {
                 state.acted_upon.push(*owner);
@@ -111,6 +133,14 @@ impl Announcements {
         state.acted_upon.drain(..excess);
         let passed_on = releases.iter().all(|(_, news)| *news == News::PassedOn);
         Some(if passed_on { News::PassedOn } else { News::Free })
+    }
+}
+
+impl State {
+    fn forget(&mut self) {
+        for node in &mut self.nodes {
+            node.released = None;
+        }
     }
 }
 
@@ -131,13 +161,7 @@ impl Ear for Heard {
     }
 
     fn heard(&self, node: usize, owner: OwnerToken, news: News) {
-        {
-            let mut state = self.state();
-            if state.acted_upon.contains(&owner) {
-                return;
-            }
-            state.nodes[node].released = Some((owner, news));
-        }
+        self.state().nodes[node].released = Some((owner, news));
         self.changed.notify_one();
     }
 }

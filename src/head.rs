@@ -12,7 +12,7 @@ use crate::ear::{Announcements, Hearing};
 use crate::error::Votes;
 use crate::news::News;
 use crate::node::{OwnerToken, Reply};
-use crate::protocol::quorum::quorum;
+use crate::protocol::quorum::{quorum, vouched_for};
 use crate::queue::Place;
 use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
@@ -21,6 +21,8 @@ use crate::wait::Waiting;
 
 /// Timers and expiries have the resolution of a millisecond.
 const TICK: Duration = Duration::from_millis(1);
+/// No key of ours lives for longer.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     place: &'a Place<T>,
@@ -35,8 +37,8 @@ pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     seen: Vec<Seen>,
     /// Among the processes that wait.
     position: Option<turns::Place>,
-    /// The end of this process's last turn that it has taken notice of.
-    let_go_first: Option<Instant>,
+    /// The end of this process's last turn that it has taken notice of, and until when it lets others go first.
+    let_go_first: Option<(Instant, Instant)>,
 }
 
 /// A node as it was seen last.
@@ -72,7 +74,13 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     pub(crate) fn asks(&mut self) {
         self.asked = Instant::now();
         self.hearing = match self.place.announcements() {
-            Some(announcements) => announcements.hearing(),
+            Some(announcements) => {
+                // Whose time is up asks besides the one in front.
+                if self.place.is_in_front() {
+                    announcements.forget();
+                }
+                announcements.hearing()
+            }
             None => Hearing::none(self.nodes.len()),
         };
     }
@@ -81,8 +89,8 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     pub(crate) fn was_told(&mut self, votes: &Votes) {
         let now = Instant::now();
         self.round_trip = now - self.asked;
-        let mut listeners = 0;
-        for (seen, vote) in self.seen.iter_mut().zip(votes.iter()) {
+        let mut listeners = vec![0; self.nodes.len()];
+        for ((seen, listeners), vote) in self.seen.iter_mut().zip(&mut listeners).zip(votes.iter()) {
             *seen = match vote.answer {
                 Some(Ok(Reply::Granted { .. })) => Seen::Free,
                 Some(Ok(Reply::Held {
@@ -90,19 +98,23 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                     holder,
                     listeners: others,
                 })) => {
-                    listeners = others.max(listeners);
+                    *listeners = others;
                     Seen::Held {
                         by: holder,
-                        until: remaining.and_then(|left| now.checked_add(left + TICK)),
+                        until: remaining.map(|left| now + left.min(LONGEST) + TICK),
                     }
                 }
                 _ => Seen::Unknown,
             };
         }
         self.place.refused();
+        if let Some((_, until)) = &mut self.let_go_first {
+            // They have gone.
+            *until = now;
+        }
         // The holder's process most often listens, too, for others of its own; it goes last.
         let own = (0..self.nodes.len()).any(|node| self.hearing.of(node));
-        let in_front = listeners.saturating_sub(1 + u32::from(own));
+        let in_front = vouched_for(listeners).saturating_sub(1 + u32::from(own));
         let in_front = self.position.map_or(in_front, |position| position.in_front);
         self.position = Some(turns::Place::behind(in_front, self.round_trip));
         if self.holder().is_some() && self.place.held_here().is_none() {
@@ -139,7 +151,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                     chance = Some(now + self.turn(news));
                 }
                 let would_be_told = match &announcements {
-                    Some(announcements) if chance.is_none() => self.would_be_told(&announcements.hearing()),
+                    Some(announcements) if chance.is_none() => self.would_be_told(announcements),
                     _ => Some(false),
                 };
                 let poll = match would_be_told {
@@ -149,7 +161,8 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                     }
                     Some(false) => {
                         if std::mem::take(&mut relied) {
-                            poll = now + delay;
+                            // Longer than the others take to announce the same.
+                            poll = now + delay.max(2 * self.round_trip);
                         }
                         poll
                     }
@@ -174,6 +187,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             };
             tokio::select! {
                 biased;
+                () = self.place.closed() => return,
                 () = self.place.freed() => {
                     waiting.has_reason();
                     chance = self.let_others_go_first();
@@ -192,24 +206,29 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     fn let_others_go_first(&mut self) -> Option<Instant> {
         let (others, since) = self.place.others_first()?;
         // Once is enough.
-        if self.let_go_first.replace(since) == Some(since) {
-            return None;
+        if let Some((turn, until)) = self.let_go_first
+            && turn == since
+        {
+            return (until > Instant::now()).then_some(until);
         }
         self.place.listen(self.nodes, self.home);
         let position = turns::Place::behind(others, self.round_trip);
         self.position = Some(position);
         // Everybody has been seen to be about to get it.
         self.seen.fill(Seen::Unknown);
-        Some(since + position.courtesy())
+        let until = since + position.courtesy();
+        self.let_go_first = Some((since, until));
+        Some(until)
     }
 
     fn news(&self, announcements: &Announcements) -> Option<News> {
         let now = Instant::now();
-        announcements.news(|node| match self.seen[node] {
+        let is_free = |node: usize| match self.seen[node] {
             Seen::Free => true,
             Seen::Held { until, .. } => until.is_some_and(|until| until <= now),
             Seen::Unknown => false,
-        })
+        };
+        announcements.news(is_free, |node, owner| self.holds(node, owner))
     }
 
     /// How long after these news it may ask.
@@ -241,15 +260,20 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             .map(|nodes| nodes[0])
     }
 
+    fn holds(&self, node: usize, owner: OwnerToken) -> bool {
+        matches!(self.seen[node], Seen::Held { by: Some(by), .. } if by == owner)
+    }
+
     /// Whether a quorum of nodes would tell of the release: those that have the holder's key and were listened to when they said
-    /// so. `None` if they would only now.
-    fn would_be_told(&self, hearing: &Hearing) -> Option<bool> {
-        let Some(holder) = self.holder() else {
+    /// so. `None` if they would only now. Once some have told, the others may have nothing to tell: they may have lost the key, or
+    /// be out of the holder's reach.
+    fn would_be_told(&self, announcements: &Announcements) -> Option<bool> {
+        let holder = self.holder().filter(|holder| !announcements.is_released(*holder));
+        let Some(holder) = holder else {
             return Some(false);
         };
-        let holds =
-            |node: &usize| matches!(self.seen[*node], Seen::Held { by: Some(by), .. } if by == holder);
-        let held = || (0..self.seen.len()).filter(holds);
+        let hearing = announcements.hearing();
+        let held = || (0..self.seen.len()).filter(|node| self.holds(*node, holder));
         let need = quorum(self.seen.len());
         let now = held().filter(|node| hearing.of(*node)).count();
         let since = held().filter(|node| hearing.since(&self.hearing, *node)).count();

@@ -39,11 +39,17 @@ pub(crate) struct Leftover {
     pub(crate) request: Request,
     /// A release that is under way already.
     pub(crate) asked: Option<BoxFuture<'static, Answer>>,
+    /// W1: to be dropped when the release has its place in the lane, so that who asks next is behind it. Or if that takes long.
+    pub(crate) unsent: Option<Arc<dyn Send + Sync>>,
+    /// W2: whom to tell how many have heard of it. Not if that takes long.
+    pub(crate) told: Option<Told>,
     /// From when on it has expired by itself.
     pub(crate) until: Instant,
     /// "There is no such key" is the last word only from then on: before, the acquire may still arrive (A9).
     pub(crate) final_from: Instant,
 }
+
+pub(crate) type Told = Box<dyn FnOnce(u32) + Send>;
 
 struct Item {
     leftover: Leftover,
@@ -139,9 +145,13 @@ impl Sweeper {
             let wake = next_try.into_iter().chain(next_early).min();
             tokio::select! {
                 biased;
-                Some((item, answer)) = asked.next() => match answer {
+                Some((mut item, answer)) = asked.next() => match answer {
                     Ok(reply) => {
                         self.failing = None;
+                        let told = item.leftover.told.take();
+                        if let (Reply::Released { listeners }, Some(told)) = (reply, told) {
+                            told(listeners);
+                        }
                         if reply == Reply::Missing && Instant::now() < item.leftover.final_from {
                             early.push_back(item);
                         }
@@ -192,7 +202,11 @@ impl Sweeper {
         }
     }
 
-    fn keep(&mut self, item: Item) {
+    fn keep(&mut self, mut item: Item) {
+        if self.failing.is_some() {
+            item.leftover.unsent = None;
+            item.leftover.told = None;
+        }
         self.waiting.push_back(item);
         // A node that answers gets through with them, however many there are.
         if self.failing.is_some() {
@@ -208,6 +222,7 @@ async fn ask(node: Arc<dyn Node>, mut item: Item) -> (Item, Answer) {
         Some(release) => release,
         None => node.call(item.leftover.request.clone(), BUDGET),
     };
+    item.leftover.unsent = None;
     let answer = timeout(BUDGET, release)
         .await
         .unwrap_or(Err(Fault::Timeout { after: BUDGET }));

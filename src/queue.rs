@@ -17,6 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::claim::Heirs;
 use crate::ear::Announcements;
 use crate::news::News;
+use crate::protocol::quorum::{quorum, vouched_for};
 use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
 use crate::turns::Turns;
@@ -33,7 +34,13 @@ pub(crate) struct Queues<T> {
     closed: CancellationToken,
 }
 
-type ByKey<T> = HashMap<Arc<str>, Arc<Queue<T>>>;
+type ByKey<T> = HashMap<Arc<str>, Entry<T>>;
+
+struct Entry<T> {
+    queue: Arc<Queue<T>>,
+    /// How many keep it in existence. Not what its own counter says: those who are just leaving are still counted there.
+    stays: usize,
+}
 
 struct Queue<T> {
     /// Held by who is in front. Fair: it goes to who has waited longest.
@@ -69,6 +76,11 @@ impl<T: Send + 'static> Queues<T> {
         }
     }
 
+    /// Nobody is to wait any more.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+    }
+
     /// When what is returned is dropped, queues are forgotten as soon as nobody is in them.
     pub(crate) fn until_closed(&self) -> DropGuard {
         self.closed.clone().drop_guard()
@@ -81,8 +93,8 @@ impl<T: Send + 'static> Queues<T> {
         Place { stay, turn: None }
     }
 
-    /// Somebody of this process has got the lock.
-    pub(crate) fn got(&self, key: &Arc<str>) -> (Holding<T>, HeldBy<T>) {
+    /// Somebody of this process has got the lock, which so many nodes keep.
+    pub(crate) fn got(&self, key: &Arc<str>, nodes: usize) -> (Holding<T>, HeldBy<T>) {
         let stay = self.stay(key);
         let id = {
             let mut state = lock(&stay.queue.state);
@@ -96,20 +108,27 @@ impl<T: Send + 'static> Queues<T> {
             queue: Arc::downgrade(&stay.queue),
             id,
         };
-        (Holding { stay, id, others: 0 }, held_by)
+        let others = Mutex::new(vec![None; nodes]);
+        (Holding { stay, id, others }, held_by)
     }
 
     fn stay(&self, key: &Arc<str>) -> Stay<T> {
-        let new = || {
-            Arc::new(Queue {
+        let new = || Entry {
+            queue: Arc::new(Queue {
                 turn: Arc::default(),
                 freed: Arc::default(),
                 told: Mutex::new(None),
                 waiting: AtomicUsize::new(0),
                 state: Mutex::default(),
-            })
+            }),
+            stays: 0,
         };
-        let queue = lock(&self.by_key).entry(key.clone()).or_insert_with(new).clone();
+        let queue = {
+            let mut queues = lock(&self.by_key);
+            let entry = queues.entry(key.clone()).or_insert_with(new);
+            entry.stays += 1;
+            entry.queue.clone()
+        };
         Stay {
             queues: self.clone(),
             key: key.clone(),
@@ -152,8 +171,11 @@ struct Stay<T: Send + 'static> {
 impl<T: Send + 'static> Drop for Stay<T> {
     fn drop(&mut self) {
         let mut queues = lock(&self.queues.by_key);
-        // Counted under the lock that it takes to enter: the map's own, and this one.
-        if Arc::strong_count(&self.queue) > 2 {
+        let Some(entry) = queues.get_mut(&self.key) else {
+            return;
+        };
+        if entry.stays > 1 {
+            entry.stays -= 1;
             return;
         }
         let is_of_use = {
@@ -161,6 +183,7 @@ impl<T: Send + 'static> Drop for Stay<T> {
             state.announcements.is_some() || state.turns.others_first(Instant::now()).is_some()
         };
         if is_of_use && !self.is_last_trace && !self.queues.closed.is_cancelled() {
+            // In place of this one.
             let trace = Stay {
                 queues: self.queues.clone(),
                 key: self.key.clone(),
@@ -211,6 +234,10 @@ impl<T: Clone + Send + 'static> Place<T> {
         true
     }
 
+    pub(crate) fn is_in_front(&self) -> bool {
+        self.turn.is_some()
+    }
+
     /// Who is in front tells the others what it was told.
     pub(crate) fn tell(&self, told: Option<T>) {
         *lock(&self.stay.queue.told) = told;
@@ -224,6 +251,11 @@ impl<T: Clone + Send + 'static> Place<T> {
     /// Waits until this process gives the lock up. It may have done so just before.
     pub(crate) async fn freed(&self) {
         self.stay.queue.freed.notified().await;
+    }
+
+    /// Waits until nobody is to wait any more.
+    pub(crate) async fn closed(&self) {
+        self.stay.queues.closed.cancelled().await;
     }
 
     /// Until when somebody of this process holds the lock.
@@ -277,8 +309,8 @@ impl<T: Send + 'static> Drop for Place<T> {
 pub(crate) struct Holding<T: Send + 'static> {
     stay: Stay<T>,
     id: u64,
-    /// How many wait elsewhere, as far as nodes have told.
-    others: u32,
+    /// How many wait elsewhere, as each node has told.
+    others: Mutex<Vec<Option<u32>>>,
 }
 
 /// By what it is held.
@@ -296,14 +328,14 @@ impl<T> HeldBy<T> {
 }
 
 impl<T: Send + 'static> Heirs for Holding<T> {
-    fn news(&mut self) -> News {
+    fn news(&self) -> News {
         let queue = &self.stay.queue;
         let anybody_waits = queue.waiting.load(SeqCst) > 0;
         let stays = lock(&queue.state).turns.given_up(anybody_waits, Instant::now());
         if stays { News::PassedOn } else { News::Free }
     }
 
-    fn freed(&mut self) {
+    fn freed(&self) {
         lock(&self.stay.queue.state)
             .leases
             .retain(|(id, _)| *id != self.id);
@@ -312,12 +344,16 @@ impl<T: Send + 'static> Heirs for Holding<T> {
         }
     }
 
-    fn told(&mut self, node: usize, listeners: u32) {
+    fn told(&self, node: usize, listeners: u32) {
         let mut state = lock(&self.stay.queue.state);
         let hears = |announcements: &Arc<Announcements>| announcements.hearing().of(node);
         let own = u32::from(state.announcements.as_ref().is_some_and(hears));
-        self.others = self.others.max(listeners.saturating_sub(own));
-        state.turns.told(self.others);
+        let mut others = lock(&self.others);
+        others[node] = Some(listeners.saturating_sub(own));
+        if others.iter().flatten().count() >= quorum(others.len()) {
+            let said = others.iter().map(|others| others.unwrap_or(0)).collect();
+            state.turns.told(vouched_for(said));
+        }
     }
 }
 
@@ -388,7 +424,7 @@ mod tests {
     async fn news_reach_who_is_in_front_even_if_they_come_first() {
         let queues = Queues::<u32>::new(&Handle::current());
         let key: Arc<str> = "job".into();
-        let (mut early, mut late) = (queues.got(&key).0, queues.got(&key).0);
+        let (early, late) = (queues.got(&key, 3).0, queues.got(&key, 3).0);
         early.freed();
         let place = queues.enter(&key);
         timeout(MOMENT, place.freed())
@@ -405,7 +441,7 @@ mod tests {
         let open = queues.until_closed();
         let key: Arc<str> = "job".into();
         for _ in 0..2 {
-            let (mut holding, _) = queues.got(&key);
+            let (holding, _) = queues.got(&key, 1);
             assert_eq!(holding.news(), News::Free, "nobody waits here");
             holding.freed();
             holding.told(0, 3);
@@ -417,7 +453,7 @@ mod tests {
             tokio::time::sleep(REMEMBERED + 2 * MOMENT).await;
             assert_eq!(queues.len(), 0);
         }
-        let (mut holding, _) = queues.got(&key);
+        let (holding, _) = queues.got(&key, 1);
         holding.news();
         holding.told(0, 3);
         drop(holding);
@@ -435,5 +471,25 @@ mod tests {
         first.tell(Some(7));
         drop(first);
         assert_eq!(second.told(), Some(7));
+    }
+
+    #[test]
+    fn a_queue_that_two_leave_at_the_same_time_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let queues = Queues::<u32>::new(runtime.handle());
+        let key: Arc<str> = "job".into();
+        let barrier = std::sync::Barrier::new(2);
+        for _ in 0..2_000 {
+            std::thread::scope(|threads| {
+                for place in [queues.enter(&key), queues.enter(&key)] {
+                    let barrier = &barrier;
+                    threads.spawn(move || {
+                        barrier.wait();
+                        drop(place);
+                    });
+                }
+            });
+            assert_eq!(queues.len(), 0);
+        }
     }
 }

@@ -114,8 +114,8 @@ impl Redlock {
         self.inner.nodes.iter().map(status).collect()
     }
 
-    /// Refuses new locks from now on, and waits until everything that dropped leases, lost attempts and cancelled calls
-    /// left on nodes is deleted or has expired: at most for the longest TTL in use.
+    /// Refuses new locks from now on, also to those who wait for one already. Then waits until everything that dropped
+    /// leases, lost attempts and cancelled calls left on nodes is deleted or has expired: at most for the longest TTL in use.
     ///
     /// Leases still held stay held; release them first. Call this before the runtime ends, for clean-ups end with it.
     ///
@@ -123,6 +123,8 @@ impl Redlock {
     /// Cancel safe; the clean-ups go on.
     pub async fn shutdown(&self) {
         self.inner.shut_down.store(true, Ordering::SeqCst);
+        // Those who wait see that when they ask. They may have no other reason to for a long time.
+        self.inner.queues.close();
         self.inner.janitor.finished().await;
     }
 }

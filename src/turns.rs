@@ -15,8 +15,8 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// Who goes next but does not, is waited for this long at least, and at most.
 const SHORTEST_SLOT: Duration = Duration::from_millis(5);
 const LONGEST_SLOT: Duration = Duration::from_millis(100);
-/// However many are said to be in front.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// All those who are said to go first are waited for this long at most: they may be dead, or none of ours.
+const LONGEST_COURTESY: Duration = Duration::from_secs(10);
 /// A process that let the others go first may have been forgotten after this long.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
@@ -92,13 +92,12 @@ impl Place {
 
     /// How long the others are waited for when the lock is free.
     pub(crate) fn courtesy(&self) -> Duration {
-        self.slot.saturating_mul(self.in_front).min(LONGEST_WAIT)
+        self.slot.saturating_mul(self.in_front).min(LONGEST_COURTESY)
     }
 
     /// The same when somebody is said to take it.
     pub(crate) fn patience(&self) -> Duration {
-        let slots = self.in_front.saturating_add(2);
-        self.slot.saturating_mul(slots).min(LONGEST_WAIT)
+        self.courtesy() + 2 * self.slot
     }
 
     /// Somebody's turn begins.
@@ -175,7 +174,8 @@ mod tests {
         assert_eq!(place.in_front, 0);
         for round_trip in [Duration::ZERO, MILLI, Duration::MAX / 8] {
             let place = Place::behind(u32::MAX, round_trip);
-            assert_eq!((place.courtesy(), place.patience()), (LONGEST_WAIT, LONGEST_WAIT));
+            assert_eq!(place.courtesy(), LONGEST_COURTESY);
+            assert!(place.patience() <= LONGEST_COURTESY + 2 * LONGEST_SLOT);
         }
     }
 }

@@ -223,6 +223,16 @@ impl Audience {
         }
     }
 
+    /// Those who hear have not been told everything.
+    fn has_missed(&self) {
+        for channel in self.channels.values().filter(|channel| channel.live) {
+            for (_, listener) in &channel.listeners {
+                listener.deaf();
+                listener.listening();
+            }
+        }
+    }
+
     fn heard(&self, message: &Message) {
         let Some(channel) = self.channels.get(&*message.channel) else {
             return;
@@ -235,6 +245,13 @@ impl Audience {
                 .iter()
                 .for_each(|(_, listener)| listener.released(owner, news));
         }
+    }
+}
+
+impl Drop for Audience {
+    /// Its runtime has ended, or its node: nothing will be heard any more.
+    fn drop(&mut self) {
+        self.tell(Listener::deaf);
     }
 }
 
@@ -294,8 +311,7 @@ impl Connection {
                     Ok(message) => audience.heard(&message),
                     // Some were missed. Whoever waits has to ask.
                     Err(RecvError::Lagged(_)) => {
-                        audience.tell(Listener::deaf);
-                        audience.names().iter().for_each(|name| audience.is_live(name));
+                        audience.has_missed();
                     }
                     Err(RecvError::Closed) => return Some(link::disconnected("closed".into())),
                 },
@@ -351,5 +367,63 @@ impl Connection {
             };
             (channels, outcome)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::news::{Ear, News};
+    use crate::node::OwnerToken;
+
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<bool>>);
+
+    impl Ear for Notes {
+        fn hears(&self, _: usize, hears: bool) {
+            self.0.lock().unwrap().push(hears);
+        }
+
+        fn heard(&self, _: usize, _: OwnerToken, _: News) {}
+    }
+
+    impl Notes {
+        fn taken(&self) -> Vec<bool> {
+            std::mem::take(&mut *self.0.lock().unwrap())
+        }
+    }
+
+    fn listens(audience: &mut Audience, channel: &str, id: u64) -> (Option<Change>, Arc<Notes>) {
+        let notes = Arc::new(Notes::default());
+        let order = Order::Listen {
+            channel: channel.into(),
+            id,
+            listener: Listener::new(0, notes.clone()),
+        };
+        (audience.take(order), notes)
+    }
+
+    #[test]
+    fn who_has_missed_something_is_told_but_nobody_is_who_is_not_subscribed_yet() {
+        let mut audience = Audience::default();
+        let (change, one) = listens(&mut audience, "one", 1);
+        let Some(Change::Subscribe(name)) = change else {
+            panic!("not subscribed")
+        };
+        audience.is_live(&name);
+        let (_, other) = listens(&mut audience, "other", 2);
+        assert_eq!((one.taken(), other.taken()), (vec![true], vec![]));
+        audience.has_missed();
+        assert_eq!((one.taken(), other.taken()), (vec![false, true], vec![]));
+    }
+
+    #[test]
+    fn nobody_believes_to_hear_when_nobody_listens_for_them_any_more() {
+        let mut audience = Audience::default();
+        let (_, notes) = listens(&mut audience, "one", 1);
+        drop(audience);
+        assert_eq!(notes.taken(), [false]);
     }
 }

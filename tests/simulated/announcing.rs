@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorlock::node::{News, OwnerToken};
+use quorlock::node::{Action, News, OwnerToken, Reply};
 use quorlock::{AcquireError, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::nodes::{Server, ms, redlock};
+use crate::nodes::{Server, Way, at_once, ms, puppets, redlock, yes};
 
 const ONE_WAY: u64 = 10;
 
@@ -363,4 +363,177 @@ async fn a_split_vote_is_settled_in_the_same_attempt() {
     }
     println!("{settled} of 200");
     assert!(settled > 180, "{settled} of 200");
+}
+
+/// How many wait is what a quorum of nodes says.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_those_whom_only_a_minority_of_nodes_knows_of() {
+    let servers = servers(5);
+    servers[3].claim_listeners(u32::MAX);
+    servers[4].claim_listeners(1_000);
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    for _ in 0..5 {
+        let lease = timeout(ms(1_000), holder.lock("job").acquire());
+        let lease = lease.await.unwrap().unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(2_000)).await;
+        let _ = lease.release().await;
+        let next = timeout(ms(4 * ONE_WAY + 8), waiting);
+        let _ = next.await.unwrap().unwrap().unwrap().release().await;
+    }
+}
+
+/// Subscriptions may be dead, or anybody's.
+#[tokio::test(start_paused = true)]
+async fn however_many_are_said_to_go_first_there_is_an_end_to_waiting_for_them() {
+    let servers = servers(5);
+    servers.iter().for_each(|server| server.claim_listeners(u32::MAX));
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
+    sleep(ms(2_000)).await;
+    let _ = lease.release().await;
+    let next = timeout(ms(20_000), waiting).await.unwrap().unwrap().unwrap();
+    let _ = next.release().await;
+    let again = timeout(ms(20_000), holder.lock("job").forever().acquire());
+    let _ = again.await.unwrap().unwrap().release().await;
+}
+
+/// What the nodes have forgotten, they cannot announce.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_a_minority_announces_is_not_slept_through() {
+    for seed in 0..20 {
+        fastrand::seed(seed);
+        let servers = servers(5);
+        let (holder, waiter) = (manager(&servers), manager(&servers));
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(2_000)).await;
+        servers[..3].iter().for_each(|server| server.forget());
+        let _ = lease.release().await;
+        let next = timeout(ms(600), waiting).await.unwrap().unwrap().unwrap();
+        let _ = next.release().await;
+    }
+}
+
+/// A quorum of nodes seemed to be free, but was not yet: what the others announce later is news all the same.
+#[tokio::test(start_paused = true)]
+async fn who_asked_too_early_is_told_again() {
+    for seed in 0..20 {
+        fastrand::seed(seed);
+        let servers = servers(3);
+        let ways = [0, 1, 2].map(|number| {
+            Way::to(&servers[number], move |action| match action {
+                Action::Release { .. } if number != 1 => ms(400),
+                _ => ms(0),
+            })
+        });
+        let holder = redlock(&ways, Redlock::builder());
+        let waiter = manager(&servers);
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(2_000)).await;
+        // Untrue, or a leftover.
+        servers[0].say("quorlock:job", OwnerToken::random(), News::Free);
+        let given_up = Instant::now();
+        drop(tokio::spawn(lease.release()));
+        let next = timeout(ms(1_000), waiting).await.unwrap().unwrap().unwrap();
+        assert!(given_up.elapsed() >= ms(400), "{:?}", given_up.elapsed());
+        let _ = next.release().await;
+    }
+}
+
+/// As `work`, but the lock is given up by dropping the lease.
+async fn carefree_work(manager: Redlock, until: Instant) -> usize {
+    let mut grants = 0;
+    while Instant::now() < until {
+        let lease = manager.lock("job").acquire().await.unwrap();
+        grants += 1;
+        sleep(ms(5)).await;
+        drop(lease);
+    }
+    grants
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_starves_where_leases_are_dropped() {
+    for (processes, workers) in [(2, 1), (2, 4), (4, 2)] {
+        fastrand::seed(7);
+        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
+        let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
+        let until = Instant::now() + ms(60_000);
+        let works = managers
+            .iter()
+            .flat_map(|manager| (0..workers).map(|_| carefree_work(manager.clone(), until)));
+        let grants: Vec<usize> = join_all(works).await;
+        println!("{processes} x {workers}: {grants:?}");
+        let (fewest, most) = (grants.iter().min().unwrap(), grants.iter().max().unwrap());
+        assert!(most <= &(3 * fewest), "{grants:?}");
+        assert!(grants.iter().sum::<usize>() > 60_000 / 40, "{grants:?}");
+    }
+}
+
+/// Whoever waits behind has not heard anything since it came, for who is in front need not ask. One of them asks for all.
+#[tokio::test(start_paused = true)]
+async fn those_whose_time_is_up_do_not_all_ask() {
+    fastrand::seed(7);
+    let servers = servers(5);
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let front = tokio::spawn(waiter.lock("job").acquire());
+    sleep(ms(2_000)).await;
+    let before = asked(&servers);
+    let others = (0..200).map(|number| {
+        let lock = waiter.lock("job").within(ms(1_000));
+        async move {
+            sleep(ms(number * 5)).await;
+            lock.acquire().await.unwrap_err()
+        }
+    });
+    for error in join_all(others).await {
+        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    }
+    let asked = asked(&servers) - before;
+    assert!(asked <= 5 * 10, "{asked}");
+    let _ = lease.release().await;
+    let _ = front.await.unwrap().unwrap().release().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_all_waiting() {
+    let servers = servers(5);
+    let (one, other) = (manager(&servers), manager(&servers));
+    let _held_here = one.lock("here").acquire().await.unwrap();
+    let _held_elsewhere = other.lock("elsewhere").acquire().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..5 {
+        waiting.spawn(one.lock("here").forever().acquire());
+        waiting.spawn(one.lock("elsewhere").forever().acquire());
+    }
+    sleep(ms(5_000)).await;
+    timeout(ms(1_000), one.shutdown()).await.unwrap();
+    let all = async {
+        while let Some(outcome) = waiting.join_next().await {
+            let outcome = outcome.unwrap();
+            assert!(matches!(outcome, Err(AcquireError::ShutDown)), "{outcome:?}");
+        }
+    };
+    timeout(ms(1_000), all).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_may_be_held_for_however_long() {
+    for remaining in [Duration::MAX, Duration::from_secs(i64::MAX as u64 - 1_000_000)] {
+        let nodes = puppets(3, move |_, action| match action {
+            Action::Acquire { .. } => at_once(Ok(Reply::Held {
+                remaining: Some(remaining),
+                holder: None,
+                listeners: u32::MAX,
+            })),
+            action => at_once(Ok(yes(action))),
+        });
+        let lock = redlock(&nodes, Redlock::builder()).lock("job");
+        let error = lock.within(ms(1_000)).acquire().await.unwrap_err();
+        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    }
 }

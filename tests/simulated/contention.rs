@@ -73,9 +73,9 @@ async fn world(nodes: usize, clients: u64, slowest: u64, seed: u64) -> (usize, u
     // The library draws its back-off from this generator.
     fastrand::seed(seed);
     let servers = servers(nodes, seed, slowest);
-    // Told of releases, they hardly ever get into each other's way.
-    if seed % 2 == 1 {
-        servers.iter().for_each(|server| server.mute(true));
+    // Some have counted what went nowhere; or have not been there for long.
+    for server in &servers[..nodes / 2 + 1] {
+        server.set_counter("quorlock:job", 1 + seed);
     }
     let watch = Watch::default();
     let started = Instant::now();

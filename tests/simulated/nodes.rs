@@ -188,6 +188,8 @@ struct State {
     next_listener: u64,
     /// Announces nothing.
     mute: bool,
+    /// So many listen, it says.
+    claimed: Option<u32>,
 }
 
 impl Server {
@@ -249,6 +251,11 @@ impl Server {
         }
     }
 
+    /// Has it say that so many listen, true or not.
+    pub(crate) fn claim_listeners(&self, listeners: u32) {
+        self.state().claimed = Some(listeners);
+    }
+
     /// How many keys were set again.
     pub(crate) fn healed(&self) -> usize {
         self.state().healed
@@ -299,7 +306,7 @@ impl State {
             (Action::Acquire { .. } | Action::Heal { .. }, Some((owner, until))) => Reply::Held {
                 remaining: Some(until - now),
                 holder: Some(owner),
-                listeners: self.listeners(&request.key).count() as u32,
+                listeners: self.audience(&request.key),
             },
             (_, None) => {
                 self.converge(request);
@@ -328,7 +335,7 @@ impl State {
                 self.deleted += 1;
                 Reply::Released {
                     listeners: if news.is_some() {
-                        self.listeners(&request.key).count() as u32
+                        self.audience(&request.key)
                     } else {
                         0
                     },
@@ -344,6 +351,11 @@ impl State {
             .iter()
             .filter(move |(_, of, _)| of == key && !self.mute)
             .map(|(_, _, listener)| listener)
+    }
+
+    fn audience(&self, key: &Arc<str>) -> u32 {
+        let listeners = self.listeners(key).count() as u32;
+        self.claimed.unwrap_or(listeners)
     }
 
     /// W2.
@@ -487,5 +499,52 @@ impl Node for Server {
                 reason: "the simulation ended".into(),
             })
         })
+    }
+}
+
+/// The way of one client to a server, on which some requests take longer.
+pub(crate) struct Way {
+    server: Arc<Server>,
+    delay: Box<dyn Fn(Action) -> Duration + Send + Sync>,
+}
+
+impl Way {
+    pub(crate) fn to(
+        server: &Arc<Server>,
+        delay: impl Fn(Action) -> Duration + Send + Sync + 'static,
+    ) -> Arc<Way> {
+        Arc::new(Way {
+            server: server.clone(),
+            delay: Box::new(delay),
+        })
+    }
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(f)
+    }
+}
+
+impl Node for Way {
+    fn name(&self) -> &Arc<str> {
+        self.server.name()
+    }
+
+    fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
+        self.server.listen(key, listener)
+    }
+
+    fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {
+        let delay = (self.delay)(request.action);
+        if delay.is_zero() {
+            return self.server.call(request, budget);
+        }
+        let server = self.server.clone();
+        let called = tokio::spawn(async move {
+            sleep(delay).await;
+            server.call(request, budget).await
+        });
+        Box::pin(async move { called.await.unwrap() })
     }
 }

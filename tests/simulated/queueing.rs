@@ -1,5 +1,6 @@
 //! W1: those of one process who wait for a lock queue up, and only the one in front asks the nodes.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use quorlock::{AcquireError, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::nodes::{Puppet, Server, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{Puppet, Server, Way, at_once, ms, puppets, redlock, yes};
 
 const ONE_WAY: u64 = 10;
 
@@ -203,4 +204,32 @@ async fn other_locks_have_other_queues() {
     let _other = redlock.lock("other").acquire().await.unwrap();
     assert_eq!(started.elapsed(), ms(2 * ONE_WAY));
     waiting.abort();
+}
+
+/// A node of somebody's own making may panic half way through a release. The lock is given up all the same.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_panics_leaves_nobody_asleep() {
+    let servers = servers();
+    let has_panicked = Arc::new(AtomicBool::new(false));
+    let ways: Vec<_> = servers
+        .iter()
+        .map(|server| {
+            let has_panicked = has_panicked.clone();
+            Way::to(server, move |action| {
+                if matches!(action, Action::Release { .. }) && !has_panicked.swap(true, SeqCst) {
+                    panic!("of its own making");
+                }
+                Duration::ZERO
+            })
+        })
+        .collect();
+    let redlock = redlock(&ways, Redlock::builder());
+    let lease = redlock.lock("job").acquire().await.unwrap();
+    let _handle = lease.handle();
+    let next = tokio::spawn(redlock.lock("job").forever().acquire());
+    sleep(ms(1_000)).await;
+    let given_up = Instant::now();
+    assert!(tokio::spawn(lease.release()).await.unwrap_err().is_panic());
+    let _ = next.await.unwrap().unwrap().release().await;
+    assert!(given_up.elapsed() < ms(500), "{:?}", given_up.elapsed());
 }
