@@ -8,10 +8,11 @@ use futures_util::stream::{self, StreamExt};
 use quorlock::testbed::{TestNode, Testbed};
 use tokio::time::sleep;
 
+use crate::common::report::Report;
 use crate::contender::{Contender, Known, Quorlock, TTL};
 use crate::floor::Floor;
 use crate::measure::one_by_one;
-use crate::report::{Other, Report, Series};
+use crate::tables::{Other, Series};
 use crate::wire::Requests;
 
 const FLOOR: &str = "floor with quorlock's requests";
