@@ -23,6 +23,8 @@ use crate::stragglers::{Stragglers, counter};
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.
 const RELEASE_BUDGET: Duration = Duration::from_secs(1);
+/// W3: this part of their budget silent nodes are waited for when the others have split their votes.
+const STALEMATE: u32 = 10;
 /// W3: how often the others are asked again.
 const MOST_ELECTIONS: u32 = 3;
 /// How wrong the estimate of a node's clock may be that its refusal of late requests rests on (A9).
@@ -151,7 +153,7 @@ impl Claim {
     /// Cancel safe: whatever was set is deleted with the claim.
     pub(crate) async fn verdict(&mut self) -> Verdict {
         for again in 0.. {
-            let verdict = self.acquire.verdict().await;
+            let verdict = self.verdict_or_stalemate().await;
             if verdict == Verdict::Won || again == MOST_ELECTIONS || !self.is_elected() {
                 return verdict;
             }
@@ -165,6 +167,22 @@ impl Claim {
             self.acquire.ask_again(&self.request(self.asked));
         }
         Verdict::Lost
+    }
+
+    /// Pending if other contenders have votes, too, and only nodes that take much longer than the others could decide it. Two who
+    /// wait for the same hung node would wait for all of its budget, and neither get it.
+    async fn verdict_or_stalemate(&mut self) -> Verdict {
+        let acquire = &mut self.acquire;
+        acquire
+            .settle(|tally| tally.verdict() != Verdict::Pending || tally.is_contested())
+            .await;
+        let over = acquire.until(Instant::now() + acquire.budget / STALEMATE);
+        tokio::select! {
+            biased;
+            _ = acquire.verdict() => {}
+            () = over, if acquire.answers().all(is_of_ours) => {}
+        }
+        self.acquire.tally().verdict()
     }
 
     fn is_elected(&self) -> bool {
@@ -394,6 +412,11 @@ impl Drop for Claim {
             self.janitor.remove(node, leftover);
         }
     }
+}
+
+/// Not refused for anything but a lock of this library.
+fn is_of_ours(answer: Option<&Answer>) -> bool {
+    !matches!(answer, Some(Ok(Reply::Held { holder: None, .. })))
 }
 
 /// F1, F5.

@@ -352,7 +352,7 @@ impl<T: Send + 'static> Heirs for Holding<T> {
         others[node] = Some(listeners.saturating_sub(own));
         if others.iter().flatten().count() >= quorum(others.len()) {
             let said = others.iter().map(|others| others.unwrap_or(0)).collect();
-            state.turns.told(vouched_for(said));
+            state.turns.told(vouched_for(said), Instant::now());
         }
     }
 }

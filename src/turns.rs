@@ -25,6 +25,7 @@ const FORGOTTEN: Duration = Duration::from_secs(1);
 pub(crate) struct Turns {
     /// So many processes wait elsewhere, as far as is known.
     others: u32,
+    told: Option<Instant>,
     began: Option<Instant>,
     /// Hand-overs left in this turn.
     left: usize,
@@ -60,8 +61,13 @@ impl Turns {
     }
 
     /// So many wait elsewhere.
-    pub(crate) fn told(&mut self, others: u32) {
-        self.others = others;
+    ///
+    /// That there are fewer is believed after a while only: connections for announcements break, and are made again.
+    pub(crate) fn told(&mut self, others: u32, now: Instant) {
+        if others >= self.others || self.told.is_none_or(|told| now - told >= FORGOTTEN) {
+            self.others = others;
+            self.told = Some(now);
+        }
     }
 
     /// How many go first, if the turn is over, and since when it is.
@@ -128,7 +134,7 @@ mod tests {
     async fn where_others_wait_all_who_were_there_have_it_once() {
         for waiting in 0..40 {
             let (mut turns, start) = (Turns::default(), Instant::now());
-            turns.told(2);
+            turns.told(2, start);
             for _ in 0..3 {
                 turns.got(waiting, start);
                 for _ in 0..waiting.min(MOST_IN_A_ROW) {
@@ -138,7 +144,9 @@ mod tests {
                 assert!(!turns.given_up(true, start), "{waiting}");
                 assert_eq!(turns.others_first(start), Some((2, start)));
             }
-            turns.told(0);
+            turns.told(0, start);
+            assert!(turns.others_first(start).is_some());
+            turns.told(0, start + FORGOTTEN);
             assert_eq!(turns.others_first(start), None);
         }
     }
@@ -146,7 +154,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn long_turns_end_and_are_forgotten() {
         let (mut turns, start) = (Turns::default(), Instant::now());
-        turns.told(1);
+        turns.told(1, start);
         turns.got(10, start);
         let end = start + LONGEST - MILLI;
         assert!(turns.given_up(true, end));

@@ -85,6 +85,11 @@ impl Tally {
         }
     }
 
+    /// W3: a quorum has answered, and not all of it with yes.
+    pub(crate) const fn is_contested(&self) -> bool {
+        self.no > 0 && self.yes + self.no >= quorum(self.nodes)
+    }
+
     /// Where it stands, once a refusal has to be told from mere silence: a lease that nodes deny is gone, one that they
     /// do not answer for is not.
     pub(crate) const fn standing(&self) -> Standing {

@@ -112,13 +112,14 @@ async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>
             Ok(connection) => connection.serve(&mut audience, &mut inbox).await,
             Err(fault) => Some(fault),
         };
+        let was_of_use = audience.channels.values().any(|channel| channel.live);
         audience.tell(Listener::deaf);
         let Some(fault) = fault else {
             // Nobody had listened for a while.
             failures = 0;
             continue;
         };
-        if since.elapsed() > SLOWEST {
+        if was_of_use || since.elapsed() > SLOWEST {
             failures = 0;
         }
         failures += 1;

@@ -336,6 +336,37 @@ async fn who_gives_up_leaves_nobody_asleep() {
     println!("idle for {longest:?} at most");
 }
 
+/// Two contenders with two votes each, and the fifth node is silent: it could decide, but is not waited for.
+#[tokio::test(start_paused = true)]
+async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
+    let mut won = 0;
+    for seed in 0..50 {
+        fastrand::seed(seed);
+        let servers: Vec<_> = (0..5)
+            .map(|number| {
+                let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 32);
+                Server::new(number, move || match number {
+                    4 => ms(100_000),
+                    _ => Duration::from_micros(random.u64(9_000..=11_000)),
+                })
+            })
+            .collect();
+        let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
+        let started = Instant::now();
+        let tries = managers.iter().map(|manager| manager.lock("job").try_acquire());
+        let outcomes = join_all(tries).await;
+        // A node has three seconds.
+        assert!(
+            started.elapsed() < ms(500),
+            "seed {seed}: {:?}",
+            started.elapsed()
+        );
+        won += outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    }
+    println!("{won} of 50");
+    assert!((40..=50).contains(&won), "{won} of 50");
+}
+
 /// W3: the votes themselves settle who goes on.
 #[tokio::test(start_paused = true)]
 async fn a_split_vote_is_settled_in_the_same_attempt() {
