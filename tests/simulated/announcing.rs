@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quorlock::node::{Action, News, OwnerToken, Reply};
-use quorlock::{AcquireError, Redlock};
-use tokio::task::JoinSet;
+use quorlock::{AcquireError, Lease, Redlock};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::nodes::{Server, Way, at_once, ms, puppets, redlock, yes};
@@ -21,6 +21,15 @@ fn servers(nodes: usize) -> Vec<Arc<Server>> {
 
 fn manager(servers: &[Arc<Server>]) -> Redlock {
     redlock(servers, Redlock::builder().within(ms(600_000)))
+}
+
+type Waiting = JoinHandle<Result<Lease, AcquireError>>;
+
+/// One process has it, and one of another waits for it.
+async fn held_and_waited_for(servers: &[Arc<Server>]) -> (Lease, Waiting) {
+    let (holder, waiter) = (manager(servers), manager(servers));
+    let lease = holder.lock("job").acquire().await.unwrap();
+    (lease, tokio::spawn(waiter.lock("job").acquire()))
 }
 
 fn asked(servers: &[Arc<Server>]) -> usize {
@@ -107,9 +116,7 @@ async fn who_is_not_told_asks_again_and_again() {
 async fn two_silent_nodes_of_five_make_no_difference() {
     let servers = servers(5);
     servers[..2].iter().for_each(|server| server.mute(true));
-    let (holder, waiter) = (manager(&servers), manager(&servers));
-    let lease = holder.lock("job").acquire().await.unwrap();
-    let waiting = tokio::spawn(waiter.lock("job").acquire());
+    let (lease, waiting) = held_and_waited_for(&servers).await;
     sleep(ms(1_000)).await;
     let before = asked(&servers);
     sleep(ms(5_000)).await;
@@ -126,9 +133,7 @@ async fn two_silent_nodes_of_five_make_no_difference() {
 #[tokio::test(start_paused = true)]
 async fn a_minority_of_nodes_makes_nobody_ask() {
     let servers = servers(5);
-    let (holder, waiter) = (manager(&servers), manager(&servers));
-    let lease = holder.lock("job").acquire().await.unwrap();
-    let waiting = tokio::spawn(waiter.lock("job").acquire());
+    let (lease, waiting) = held_and_waited_for(&servers).await;
     sleep(ms(1_000)).await;
     let before = asked(&servers);
     for _ in 0..100 {
@@ -152,9 +157,7 @@ async fn a_minority_of_nodes_makes_nobody_ask() {
 #[tokio::test(start_paused = true)]
 async fn who_is_told_no_more_asks_and_who_is_told_again_does_not() {
     let servers = servers(5);
-    let (holder, waiter) = (manager(&servers), manager(&servers));
-    let lease = holder.lock("job").acquire().await.unwrap();
-    let waiting = tokio::spawn(waiter.lock("job").acquire());
+    let (lease, waiting) = held_and_waited_for(&servers).await;
     sleep(ms(2_000)).await;
     let before = asked(&servers);
     servers.iter().for_each(|server| server.mute(true));
