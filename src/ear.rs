@@ -1,10 +1,11 @@
 //! What nodes announce of one lock, put together (W2).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::mutex::lock;
 use crate::news::{Ear, Listener, Listening, News};
 use crate::node::OwnerToken;
 use crate::protocol::quorum::quorum;
@@ -146,7 +147,7 @@ impl State {
 
 impl Heard {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.nodes)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The state of one lease: its deadline, and how it ends.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::claim::Claim;
 use crate::clock::{Moment, Watched};
 use crate::error::{ExtendError, LossReason, Lost, Votes};
+use crate::mutex::lock;
 use crate::node::Reply;
 use crate::options::Terms;
 use crate::protocol::expiry::Expiries;
@@ -398,6 +399,6 @@ impl Hold {
     }
 
     fn claim(&self) -> MutexGuard<'_, Option<Claim>> {
-        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.claim)
     }
 }

@@ -16,6 +16,7 @@ mod head;
 mod hold;
 mod janitor;
 mod lease;
+mod mutex;
 mod news;
 pub mod node;
 mod options;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -16,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::claim::Heirs;
 use crate::ear::Announcements;
+use crate::mutex::lock;
 use crate::news::News;
 use crate::protocol::quorum::{quorum, vouched_for};
 use crate::round::{Home, Nodes};
@@ -355,10 +356,6 @@ impl<T: Send + 'static> Heirs for Holding<T> {
             state.turns.told(vouched_for(said), Instant::now());
         }
     }
-}
-
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Grants that come after a lock was won.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::mutex::lock;
 use crate::node::Reply;
 use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Outstanding, next_of};
@@ -46,8 +47,4 @@ pub(crate) fn counter(answer: &Answer) -> Option<FencingToken> {
         Ok(Reply::Raised { counter }) => Some(*counter),
         _ => None,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

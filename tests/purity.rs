@@ -23,7 +23,7 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 24] = [
+const LAYERS: [&[&str]; 25] = [
     &["builder", "redlock"],
     &["acquire"],
     &["lease"],
@@ -47,6 +47,7 @@ const LAYERS: [&[&str]; 24] = [
     &["options"],
     &["node", "news"],
     &["fence_gate"],
+    &["mutex"],
     &["protocol"],
 ];
 

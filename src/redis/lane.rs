@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::call::{Call, Job, Manner};
 use super::link::Link;
 use super::time::ServerTime;
+use crate::mutex::lock;
 use crate::node::{Action, Fault, NodeState, Reply, Request};
 
 /// Most requests in one script call: keeps a call well below a millisecond of the server's time.
@@ -274,7 +275,7 @@ impl Lane {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

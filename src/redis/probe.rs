@@ -1,9 +1,10 @@
 //! What a server must be before it may vote (R1), read from its `INFO`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::mutex::lock;
 use crate::node::Unfit;
 
 /// Older servers refuse scripts that read the time before they write.
@@ -105,7 +106,7 @@ struct Entry {
 impl Roll {
     /// Enters the server behind node number `node`, in place of the one that was there before.
     pub(super) fn enter(&self, node: usize, name: &Arc<str>, run_id: &Arc<str>) -> Result<(), Unfit> {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = lock(&self.0);
         let taken = entries
             .iter()
             .find(|(number, entry)| **number != node && entry.run_id == *run_id);

@@ -1,12 +1,13 @@
 //! A server's clock, seen from here over all its connections (A9, F5).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::clock::{Clock, Moment};
+use crate::mutex::lock;
 use crate::protocol::node_clock::NodeClock;
 
 /// What is known of one server's clock. Its times are microseconds since 1970, ours since some fixed point.
@@ -101,6 +102,6 @@ impl ServerTime {
     }
 
     fn seen(&self) -> MutexGuard<'_, Option<NodeClock>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 }
