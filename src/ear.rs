@@ -56,6 +56,10 @@ impl Hearing {
     pub(crate) fn of(&self, node: usize) -> bool {
         self.0[node].is_some()
     }
+
+    pub(crate) fn of_any(&self) -> bool {
+        self.0.iter().any(Option::is_some)
+    }
 }
 
 impl Announcements {
@@ -82,6 +86,11 @@ impl Announcements {
         let state = self.heard.state();
         let hears = |node: &NodeState| node.hears.then_some(node.beginnings);
         Hearing(state.nodes.iter().map(hears).collect())
+    }
+
+    /// Whether this one is.
+    pub(crate) fn hears(&self, node: usize) -> bool {
+        self.heard.state().nodes[node].hears
     }
 
     /// Waits until something was announced, or a node is listened to that was not, or the other way round. Cancel safe.

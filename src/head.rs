@@ -4,6 +4,7 @@
 //! announces its release, or that a quorum of keys has expired. Where nobody would tell, it asks again and again, less and less
 //! often.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -12,6 +13,8 @@ use crate::ear::{Announcements, Hearing};
 use crate::error::Votes;
 use crate::news::News;
 use crate::node::{OwnerToken, Reply};
+use crate::options::MAX_TTL;
+use crate::protocol::election;
 use crate::protocol::quorum::{quorum, vouched_for};
 use crate::queue::Place;
 use crate::round::{Home, Nodes};
@@ -21,8 +24,6 @@ use crate::wait::Waiting;
 
 /// Timers and expiries have the resolution of a millisecond.
 const TICK: Duration = Duration::from_millis(1);
-/// No key of ours lives for longer.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     place: &'a Place<T>,
@@ -36,9 +37,31 @@ pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     /// What each said.
     seen: Vec<Seen>,
     /// Among the processes that wait.
-    position: Option<turns::Place>,
+    position: Option<turns::Position>,
     /// The end of this process's last turn that it has taken notice of, and until when it lets others go first.
     let_go_first: Option<(Instant, Instant)>,
+}
+
+/// What the one in front goes by while it waits.
+struct Outlook {
+    /// When to ask without a reason, and after what delay once nobody would tell any more.
+    poll: Instant,
+    delay: Duration,
+    /// The same for who would be told, and whether it has relied on that.
+    patient: Instant,
+    relied: bool,
+    /// When there is a chance, and it is ours.
+    chance: Option<Instant>,
+    announcements: Option<Arc<Announcements>>,
+}
+
+impl Outlook {
+    async fn heard(&self) {
+        match &self.announcements {
+            Some(announcements) => announcements.changed().await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// A node as it was seen last.
@@ -101,7 +124,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                     *listeners = others;
                     Seen::Held {
                         by: holder,
-                        until: remaining.map(|left| now + left.min(LONGEST) + TICK),
+                        until: remaining.map(|left| now + left.min(MAX_TTL) + TICK),
                     }
                 }
                 _ => Seen::Unknown,
@@ -113,10 +136,10 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             *until = now;
         }
         // The holder's process most often listens, too, for others of its own; it goes last.
-        let own = (0..self.nodes.len()).any(|node| self.hearing.of(node));
+        let own = self.hearing.of_any();
         let in_front = vouched_for(listeners).saturating_sub(1 + u32::from(own));
         let in_front = self.position.map_or(in_front, |position| position.in_front);
-        self.position = Some(turns::Place::behind(in_front, self.round_trip));
+        self.position = Some(turns::Position::behind(in_front, self.round_trip));
         if self.holder().is_some() && self.place.held_here().is_none() {
             self.place.listen(self.nodes, self.home);
         }
@@ -131,75 +154,70 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     }
 
     /// Waits for a reason to ask; without one, until `poll`. Cancel safe.
-    pub(crate) async fn wait(&mut self, mut poll: Instant, waiting: &mut Waiting) {
-        let (delay, if_told) = waiting.delays(fastrand::u32(..));
-        let patient = Instant::now() + if_told;
-        let mut announcements = self.place.announcements();
-        // When there is a chance, and it is ours.
-        let mut chance = self.let_others_go_first();
-        let mut relied = false;
+    pub(crate) async fn wait(&mut self, poll: Instant, waiting: &mut Waiting) {
+        let delay = waiting.delay(fastrand::u32(..));
+        let mut outlook = Outlook {
+            poll,
+            delay,
+            patient: Instant::now() + waiting.if_told(delay),
+            relied: false,
+            chance: self.let_others_go_first(),
+            announcements: self.place.announcements(),
+        };
         loop {
             let now = Instant::now();
-            let wake = if let Some(until) = self.place.held_here() {
-                until
-            } else {
-                if let Some(news) = announcements
-                    .as_ref()
-                    .and_then(|announcements| self.news(announcements))
-                {
-                    waiting.has_reason();
-                    chance = Some(now + self.turn(news));
-                }
-                let would_be_told = match &announcements {
-                    Some(announcements) if chance.is_none() => self.would_be_told(announcements),
-                    _ => Some(false),
-                };
-                let poll = match would_be_told {
-                    Some(true) => {
-                        relied = true;
-                        patient
-                    }
-                    Some(false) => {
-                        if std::mem::take(&mut relied) {
-                            // Longer than the others take to announce the same.
-                            poll = now + delay.max(2 * self.round_trip);
-                        }
-                        poll
-                    }
-                    // Whatever was announced before it listened, it has to ask about.
-                    None => now,
-                };
-                let expiry = self.expiry();
-                match chance {
-                    Some(chance) => chance,
-                    None => expiry.map_or(poll, |expiry| expiry.min(poll)),
-                }
-            };
-            let wake = waiting.end().map_or(wake, |end| wake.min(end));
+            let next = self.next(&mut outlook, waiting, now);
+            let wake = waiting.end().map_or(next, |end| next.min(end));
             if wake <= now {
                 return;
             }
-            let heard = async {
-                match &announcements {
-                    Some(announcements) => announcements.changed().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = self.place.closed() => return,
                 () = self.place.freed() => {
                     waiting.has_reason();
-                    chance = self.let_others_go_first();
-                    announcements = self.place.announcements();
-                    if chance.is_none() {
+                    outlook.chance = self.let_others_go_first();
+                    outlook.announcements = self.place.announcements();
+                    if outlook.chance.is_none() {
                         return;
                     }
                 }
-                () = heard => {}
+                () = outlook.heard() => {}
                 () = sleep_until(&self.home.runtime, wake) => {}
             }
         }
+    }
+
+    /// When to ask, as it looks `now`.
+    fn next(&mut self, outlook: &mut Outlook, waiting: &mut Waiting, now: Instant) -> Instant {
+        if let Some(until) = self.place.held_here() {
+            return until;
+        }
+        let announcements = outlook.announcements.as_deref();
+        if let Some(news) = announcements.and_then(|announcements| self.news(announcements)) {
+            waiting.has_reason();
+            outlook.chance = Some(now + self.turn(news));
+        }
+        if let Some(chance) = outlook.chance {
+            return chance;
+        }
+        let poll = match announcements.map_or(Some(false), |announcements| self.would_be_told(announcements))
+        {
+            // Whatever was announced before it listened, it has to ask about.
+            None => now,
+            Some(true) => {
+                outlook.relied = true;
+                outlook.patient
+            }
+            Some(false) => {
+                if std::mem::take(&mut outlook.relied) {
+                    // Longer than the others take to announce the same.
+                    outlook.poll = now + outlook.delay.max(2 * self.round_trip);
+                }
+                outlook.poll
+            }
+        };
+        self.expiry().map_or(poll, |expiry| expiry.min(poll))
     }
 
     /// If this process has just had its turn: when those elsewhere have had theirs, or let it pass.
@@ -212,7 +230,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             return (until > Instant::now()).then_some(until);
         }
         self.place.listen(self.nodes, self.home);
-        let position = turns::Place::behind(others, self.round_trip);
+        let position = turns::Position::behind(others, self.round_trip);
         self.position = Some(position);
         // Everybody has been seen to be about to get it.
         self.seen.fill(Seen::Unknown);
@@ -235,7 +253,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     fn turn(&mut self, news: News) -> Duration {
         let position = self
             .position
-            .get_or_insert_with(|| turns::Place::behind(0, self.round_trip));
+            .get_or_insert_with(|| turns::Position::behind(0, self.round_trip));
         match news {
             News::Free => {
                 let courtesy = position.courtesy();
@@ -252,12 +270,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             Seen::Held { by, .. } => *by,
             Seen::Free | Seen::Unknown => None,
         };
-        let mut holders: Vec<OwnerToken> = self.seen.iter().filter_map(by).collect();
-        holders.sort_unstable();
-        holders
-            .chunk_by(|one, other| one == other)
-            .find(|nodes| nodes.len() >= quorum(self.seen.len()))
-            .map(|nodes| nodes[0])
+        election::holder(self.seen.iter().filter_map(by).collect(), self.seen.len())
     }
 
     fn holds(&self, node: usize, owner: OwnerToken) -> bool {

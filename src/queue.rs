@@ -4,7 +4,6 @@
 //! of this process holds it, not even that one has to.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -46,7 +45,7 @@ struct Entry<T> {
 struct Queue<T> {
     /// Held by who is in front. Fair: it goes to who has waited longest.
     turn: Arc<Turn<()>>,
-    freed: Arc<Notify>,
+    freed: Notify,
     told: Mutex<Option<T>>,
     /// How many wait, the one in front included.
     waiting: AtomicUsize,
@@ -117,7 +116,7 @@ impl<T: Send + 'static> Queues<T> {
         let new = || Entry {
             queue: Arc::new(Queue {
                 turn: Arc::default(),
-                freed: Arc::default(),
+                freed: Notify::new(),
                 told: Mutex::new(None),
                 waiting: AtomicUsize::new(0),
                 state: Mutex::default(),
@@ -151,12 +150,6 @@ impl<T> Clone for Queues<T> {
             home: self.home.clone(),
             closed: self.closed.clone(),
         }
-    }
-}
-
-impl<T> fmt::Debug for Queues<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queues").finish_non_exhaustive()
     }
 }
 
@@ -347,7 +340,7 @@ impl<T: Send + 'static> Heirs for Holding<T> {
 
     fn told(&self, node: usize, listeners: u32) {
         let mut state = lock(&self.stay.queue.state);
-        let hears = |announcements: &Arc<Announcements>| announcements.hearing().of(node);
+        let hears = |announcements: &Arc<Announcements>| announcements.hears(node);
         let own = u32::from(state.announcements.as_ref().is_some_and(hears));
         let mut others = lock(&self.others);
         others[node] = Some(listeners.saturating_sub(own));

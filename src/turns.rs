@@ -78,19 +78,19 @@ impl Turns {
     }
 }
 
-/// The place of a process among those who wait for one lock. Each release that is announced brings it one forward; it has its
+/// The position of a process among those who wait for one lock. Each release that is announced brings it one forward; it has its
 /// turn when it is in front, or when all those in front of it have let theirs pass.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) in_front: u32,
     /// How long the others are waited for, each.
     slot: Duration,
 }
 
-impl Place {
+impl Position {
     /// Behind so many. `round_trip` is what it takes to ask.
-    pub(crate) fn behind(in_front: u32, round_trip: Duration) -> Place {
-        Place {
+    pub(crate) fn behind(in_front: u32, round_trip: Duration) -> Position {
+        Position {
             in_front,
             slot: round_trip.saturating_mul(4).clamp(SHORTEST_SLOT, LONGEST_SLOT),
         }
@@ -170,20 +170,20 @@ mod tests {
 
     #[test]
     fn the_first_does_not_wait_and_nobody_waits_for_ever() {
-        let mut place = Place::behind(3, MILLI);
-        let mut earlier = place.courtesy() + MILLI;
+        let mut position = Position::behind(3, MILLI);
+        let mut earlier = position.courtesy() + MILLI;
         for _ in 0..3 {
-            assert!(place.courtesy() < earlier && place.patience() > place.courtesy());
-            earlier = place.courtesy();
-            place.one_forward();
+            assert!(position.courtesy() < earlier && position.patience() > position.courtesy());
+            earlier = position.courtesy();
+            position.one_forward();
         }
-        assert_eq!(place.courtesy(), Duration::ZERO);
-        place.one_forward();
-        assert_eq!(place.in_front, 0);
+        assert_eq!(position.courtesy(), Duration::ZERO);
+        position.one_forward();
+        assert_eq!(position.in_front, 0);
         for round_trip in [Duration::ZERO, MILLI, Duration::MAX / 8] {
-            let place = Place::behind(u32::MAX, round_trip);
-            assert_eq!(place.courtesy(), LONGEST_COURTESY);
-            assert!(place.patience() <= LONGEST_COURTESY + 2 * LONGEST_SLOT);
+            let position = Position::behind(u32::MAX, round_trip);
+            assert_eq!(position.courtesy(), LONGEST_COURTESY);
+            assert!(position.patience() <= LONGEST_COURTESY + 2 * LONGEST_SLOT);
         }
     }
 }

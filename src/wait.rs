@@ -72,11 +72,15 @@ impl Waiting {
         self.fruitless = 0;
     }
 
-    /// The delay until the next attempt without a reason; a much longer one for those who would be told of one.
-    pub(crate) fn delays(&self, random: u32) -> (Duration, Duration) {
-        let delay = self.backoff.delay(self.fruitless, random);
+    /// The delay until the next attempt without a reason.
+    pub(crate) fn delay(&self, random: u32) -> Duration {
+        self.backoff.delay(self.fruitless, random)
+    }
+
+    /// That of those who would be told of a reason, in place of `delay`.
+    pub(crate) fn if_told(&self, delay: Duration) -> Duration {
         let longest = self.backoff.delay(u32::MAX, u32::MAX);
-        (delay, longest.saturating_mul(TOLD) + delay.saturating_mul(TOLD))
+        longest.saturating_add(delay).saturating_mul(TOLD)
     }
 
     /// An attempt has failed; `quorum` tells whether a quorum of nodes answered it.
@@ -92,7 +96,7 @@ impl Waiting {
         } else {
             self.out_of_reach_since.or(Some(now))
         };
-        let next = now + self.delays(random).0;
+        let next = now + self.delay(random);
         match self.wait {
             Wait::Try => None,
             Wait::Within(limit) => match self.started.checked_add(limit) {

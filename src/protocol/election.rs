@@ -16,9 +16,27 @@ pub(crate) enum Ballot<T> {
     Nobodys,
 }
 
+/// The token with most votes, of equals the smallest, and how many it has.
+fn first<T: Ord + Copy>(mut tokens: Vec<T>) -> Option<(usize, T)> {
+    tokens.sort_unstable();
+    tokens
+        .chunk_by(|one, other| one == other)
+        .map(|votes| (votes.len(), votes[0]))
+        // Of equals, `min_by_key` takes the first: the smallest.
+        .min_by_key(|(votes, _)| tokens.len() - votes)
+}
+
+/// Whose token a quorum of `nodes` nodes has, of those that are known to have one.
+pub(crate) fn holder<T: Ord + Copy>(tokens: Vec<T>, nodes: usize) -> Option<T> {
+    first(tokens)
+        .filter(|(votes, _)| *votes >= quorum(nodes))
+        .map(|(_, token)| token)
+}
+
 /// Whether the contender with the token `ours` is the one to go on. Most votes win; of equals, the smallest token.
 pub(crate) fn is_elected<T: Ord + Copy>(ours: T, ballots: &[Ballot<T>]) -> bool {
-    let mut tokens: Vec<T> = ballots
+    let nodes = ballots.len();
+    let tokens: Vec<T> = ballots
         .iter()
         .filter_map(|ballot| match ballot {
             Ballot::Ours => Some(ours),
@@ -27,17 +45,11 @@ pub(crate) fn is_elected<T: Ord + Copy>(ours: T, ballots: &[Ballot<T>]) -> bool 
         })
         .collect();
     // Nodes of which nothing can be had are as good as held.
-    if tokens.len() < quorum(ballots.len()) {
+    if tokens.len() < quorum(nodes) {
         return false;
     }
-    tokens.sort_unstable();
-    let first = tokens
-        .chunk_by(|one, other| one == other)
-        .map(|votes| (votes.len(), votes[0]))
-        // Of equals, `min_by_key` takes the first: the smallest.
-        .min_by_key(|(votes, _)| ballots.len() - votes);
     // With a quorum, it is no election but a lock that is held.
-    first.is_some_and(|(votes, token)| token == ours && votes < quorum(ballots.len()))
+    first(tokens).is_some_and(|(votes, token)| token == ours && votes < quorum(nodes))
 }
 
 #[cfg(test)]
@@ -80,6 +92,18 @@ mod tests {
                     let expected = (1..=4).find(|contender| votes(*contender) == most).unwrap();
                     assert_eq!(elected, [expected], "{spread:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_holder_has_a_quorum_of_all_nodes() {
+        for nodes in 1..=5 {
+            for spread in spreads(nodes, 3) {
+                let tokens: Vec<u32> = spread.iter().copied().filter(|holder| *holder != 0).collect();
+                let votes = |contender: u32| spread.iter().filter(|holder| **holder == contender).count();
+                let expected = (1..=3).find(|contender| votes(*contender) >= quorum(nodes as usize));
+                assert_eq!(holder(tokens, nodes as usize), expected, "{spread:?}");
             }
         }
     }
