@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::args::Wait;
 use crate::event::{Event, Obstacle};
 use crate::exit::{self, Failure};
+use crate::nodes::quorum;
 use crate::report::Report;
 
 /// How often the nodes' states are looked at while waiting; that costs no message.
@@ -81,8 +82,7 @@ fn too_few(redlock: &Redlock) -> Option<String> {
             _ => None,
         })
         .collect();
-    let quorum = nodes.len() / 2 + 1;
-    (nodes.len() - down.len() < quorum).then(|| {
+    (nodes.len() - down.len() < quorum(nodes.len())).then(|| {
         format!(
             "{} of {} nodes down; {}",
             down.len(),

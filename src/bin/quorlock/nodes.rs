@@ -51,6 +51,11 @@ fn split(list: &str) -> Vec<String> {
     urls
 }
 
+/// How many of so many have to grant a lock.
+pub(crate) fn quorum(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
 /// The settings with which to connect to these nodes.
 pub(crate) fn builder(nodes: &Nodes, urls: &[String]) -> Result<RedlockBuilder, Failure> {
     let configure = |url: &String| with_tls(nodes, NodeConfig::from_url(url).map_err(Failure::usage)?);

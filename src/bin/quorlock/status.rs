@@ -44,7 +44,7 @@ struct Verdict {
 
 impl Verdict {
     fn of(lines: &[Line]) -> Verdict {
-        let quorum = lines.len() / 2 + 1;
+        let quorum = nodes::quorum(lines.len());
         let mut ready_in: Vec<Duration> = lines.iter().filter_map(Line::ready_in).collect();
         ready_in.sort_unstable();
         Verdict {

@@ -1,6 +1,6 @@
 //! One lock that several tasks of this process want: how fast it goes from one to the next, and whether all get their share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::{Redlock, ReleaseOutcome};
@@ -9,10 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::pairs::per_second;
 use super::plan::{Plan, Window};
-use super::tally::{Failures, Latencies, Parts};
-
-/// After a failure.
-const PAUSE: Duration = Duration::from_millis(10);
+use super::tally::{Failures, Latencies, PAUSE, Parts, ended, lock};
 
 /// How it was handed on.
 #[derive(Clone, Debug, Default)]
@@ -68,11 +65,7 @@ pub(crate) async fn hand_over(plan: &Plan, redlock: &Redlock, window: Window) ->
         all.elapsed = window.elapsed();
     }
     // Whoever still waits gets it, and counts: the longest waits must not be missing.
-    while let Some(ended) = running.join_next().await {
-        if let Err(panic) = ended {
-            lock(&all).failures.add("task", "other", panic.to_string());
-        }
-    }
+    ended(&mut running, |panic| lock(&all).failures.panicked(panic)).await;
     lock(&all).clone()
 }
 
@@ -123,17 +116,11 @@ impl Waiter {
                     {
                         let mut all = lock(&self.all);
                         all.failures.acquire(&error);
-                        if let Some(votes) = error.votes() {
-                            all.nodes.count(votes);
-                        }
+                        all.nodes.refused(&error);
                     }
                     sleep(PAUSE).await;
                 }
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

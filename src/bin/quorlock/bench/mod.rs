@@ -61,7 +61,7 @@ pub(crate) struct Results {
 
 impl Results {
     pub(crate) fn quorum(&self) -> usize {
-        self.nodes.len() / 2 + 1
+        nodes::quorum(self.nodes.len())
     }
 
     /// What one node contributed to all locks.

@@ -3,7 +3,7 @@
 //! A closed loop: each task asks again when it has been answered. So a stall counts once for each task, however long it is,
 //! and not for every lock that somebody may have wanted meanwhile.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::{Redlock, ReleaseOutcome};
@@ -13,10 +13,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::plan::{Plan, Window};
-use super::tally::{Failures, Latencies, Parts};
-
-/// After a failure. Where all fail at once, there is nothing to be learnt from a million of them.
-const PAUSE: Duration = Duration::from_millis(10);
+use super::tally::{Failures, Latencies, PAUSE, Parts, ended, lock};
 
 /// What so many tasks did.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +82,7 @@ pub(crate) async fn pairs(
             task.pair(false).await;
         });
     }
-    ended(&mut running, &all).await;
+    ended(&mut running, |panic| panicked(&all, panic)).await;
 
     let window = Window::open(length, stop);
     let cpu = cpu_time();
@@ -107,7 +104,7 @@ pub(crate) async fn pairs(
         all.cpu = cpu_time().saturating_sub(cpu);
     }
     // What was begun is waited for, and counts: the slowest must not be missing.
-    ended(&mut running, &all).await;
+    ended(&mut running, |panic| panicked(&all, panic)).await;
     lock(&all).clone()
 }
 
@@ -130,9 +127,7 @@ impl Task {
                 let mut all = lock(&self.all);
                 all.begun += 1;
                 all.failures.acquire(&error);
-                if let Some(votes) = error.votes() {
-                    all.nodes.count(votes);
-                }
+                all.nodes.refused(&error);
                 return false;
             }
         };
@@ -158,19 +153,11 @@ impl Task {
     }
 }
 
-/// Waits for all of them. One that has panicked is a failure like any other.
-async fn ended(running: &mut JoinSet<()>, all: &Mutex<Pairs>) {
-    while let Some(ended) = running.join_next().await {
-        if let Err(panic) = ended {
-            let mut all = lock(all);
-            all.begun += 1;
-            all.failures.add("task", "other", panic.to_string());
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A failure like any other.
+fn panicked(all: &Mutex<Pairs>, panic: String) {
+    let mut all = lock(all);
+    all.begun += 1;
+    all.failures.panicked(panic);
 }
 
 fn cpu_time() -> Duration {

@@ -1,13 +1,31 @@
 //! What is counted: how long things took, and what went wrong.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use quorlock::{AcquireError, ReleaseOutcome, Votes};
+use tokio::task::JoinSet;
 
 use crate::fault;
+
+/// After a failure. Where all fail at once, there is nothing to be learnt from a million of them.
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+
+/// What several tasks count in.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for all of them, and tells of those that have panicked.
+pub(crate) async fn ended(running: &mut JoinSet<()>, mut panicked: impl FnMut(String)) {
+    while let Some(ended) = running.join_next().await {
+        if let Err(panic) = ended {
+            panicked(panic.to_string());
+        }
+    }
+}
 
 /// How long something took, time and again.
 #[derive(Clone, Debug)]
@@ -79,6 +97,10 @@ impl Failures {
         self.add("release", kind, outcome.to_string());
     }
 
+    pub(crate) fn panicked(&mut self, panic: String) {
+        self.add("task", "other", panic);
+    }
+
     pub(crate) fn add(&mut self, operation: &'static str, kind: &'static str, first: String) {
         self.0
             .entry((operation, kind))
@@ -126,6 +148,13 @@ impl Parts {
                 None => part.not_waited_for += 1,
                 Some(Err(fault)) => *part.faults.entry(fault::kind(fault)).or_default() += 1,
             }
+        }
+    }
+
+    /// The same, where no lock came of it.
+    pub(crate) fn refused(&mut self, error: &AcquireError) {
+        if let Some(votes) = error.votes() {
+            self.count(votes);
         }
     }
 
