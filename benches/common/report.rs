@@ -65,6 +65,27 @@ impl Report {
     }
 }
 
+/// As locked in `Cargo.lock`.
+pub(crate) const RSLOCK_VERSION: &str = "0.10.0";
+
+/// The name of tokio's runtime.
+pub(crate) fn runtime(multi_thread: bool) -> &'static str {
+    if multi_thread {
+        "multi_thread"
+    } else {
+        "current_thread"
+    }
+}
+
+/// What has to be said of a run's numbers.
+pub(crate) fn caveat(quick: bool) -> &'static str {
+    if quick {
+        " QUICK RUN: the numbers mean nothing."
+    } else {
+        ""
+    }
+}
+
 pub(crate) fn times(ratio: f64) -> String {
     if ratio.is_finite() {
         format!("{ratio:.2}")

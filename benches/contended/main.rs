@@ -42,7 +42,7 @@ use tokio::time::sleep;
 
 use arguments::{Arguments, Part};
 use bench::{Bench, Outcome, Progress};
-use common::report::Report;
+use common::report::{self, RSLOCK_VERSION, Report};
 use contender::TTL;
 use plan::Plan;
 use servers::{Server, Servers};
@@ -125,16 +125,10 @@ async fn run(arguments: &Arguments) -> Outcome<ExitCode> {
 
 async fn describe(bench: &Bench, arguments: &Arguments, report: &mut Report) -> Outcome<()> {
     let cores = thread::available_parallelism()?;
-    let runtime = if bench.multi_thread {
-        "multi_thread"
-    } else {
-        "current_thread"
-    };
-    let quick = if arguments.quick {
-        " QUICK RUN: the numbers mean nothing."
-    } else {
-        ""
-    };
+    let (runtime, quick) = (
+        report::runtime(bench.multi_thread),
+        report::caveat(arguments.quick),
+    );
     let servers = bench.servers.describe().await?;
     let version = env!("CARGO_PKG_VERSION");
     let Plan {
@@ -154,6 +148,3 @@ async fn describe(bench: &Bench, arguments: &Arguments, report: &mut Report) -> 
     );
     Ok(())
 }
-
-/// As locked in `Cargo.lock`.
-const RSLOCK_VERSION: &str = "0.10.0";

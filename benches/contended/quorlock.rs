@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use quorlock::{Lease, Redlock, ReleaseOutcome};
+use quorlock::{Lease, Redlock};
 
+use crate::common::release;
 use crate::contender::{Contender, Failure, TTL, Who};
 use crate::servers::Addresses;
 
@@ -33,9 +34,6 @@ impl Contender for Quorlock {
     }
 
     async fn release(&self, lease: Lease) -> Result<(), Failure> {
-        match lease.release().await {
-            ReleaseOutcome::Released => Ok(()),
-            other => Err(other.to_string()),
-        }
+        release(lease).await
     }
 }

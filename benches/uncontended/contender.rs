@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use quorlock::node::NodeState;
-use quorlock::{Lease, Redlock, ReleaseOutcome};
+use quorlock::{Lease, Redlock};
 use rslock::{Lock, LockManager};
+
+use crate::common::release;
 
 /// For all of them. Long enough that nothing expires, short enough that quorlock's node budget (a tenth) is visible.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
@@ -149,9 +151,6 @@ impl Contender for Quorlock {
     }
 
     async fn release(&self, lease: Lease) -> Result<(), Failure> {
-        match lease.release().await {
-            ReleaseOutcome::Released => Ok(()),
-            other => Err(other.to_string()),
-        }
+        release(lease).await
     }
 }

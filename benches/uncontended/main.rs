@@ -23,7 +23,7 @@ use std::{env, fs, thread};
 use quorlock::testbed::{TestNode, Testbed};
 use tokio::time::sleep;
 
-use common::report::Report;
+use common::report::{self, RSLOCK_VERSION, Report};
 use contender::{Known, Quorlock, Rslock};
 use floor::Floor;
 use measure::{one_by_one, side_by_side};
@@ -298,16 +298,10 @@ async fn describe(report: &mut Report, arguments: &Arguments, plan: &Plan, testb
         .unwrap_or("of unknown version")
         .to_owned();
     let cores = thread::available_parallelism()?;
-    let runtime = if arguments.multi_thread {
-        "multi_thread"
-    } else {
-        "current_thread"
-    };
-    let quick = if arguments.quick {
-        " QUICK RUN: the numbers mean nothing."
-    } else {
-        ""
-    };
+    let (runtime, quick) = (
+        report::runtime(arguments.multi_thread),
+        report::caveat(arguments.quick),
+    );
     report.note(
         "method",
         &format!(
@@ -327,9 +321,6 @@ async fn describe(report: &mut Report, arguments: &Arguments, plan: &Plan, testb
     );
     Ok(())
 }
-
-/// As locked in `Cargo.lock`.
-const RSLOCK_VERSION: &str = "0.10.0";
 
 /// All contenders, each with connections of its own.
 struct Everybody {

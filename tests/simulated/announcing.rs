@@ -36,6 +36,18 @@ fn asked(servers: &[Arc<Server>]) -> usize {
     servers.iter().map(|server| server.acquires()).sum()
 }
 
+/// It is released, and the next one has it within this time.
+async fn passes_on(lease: Lease, waiting: Waiting, within: Duration) {
+    let _ = lease.release().await;
+    let _ = timeout(within, waiting).await.unwrap().unwrap().unwrap();
+}
+
+/// For a while, beyond what was asked `before`.
+async fn nobody_asks(servers: &[Arc<Server>], before: usize) {
+    sleep(ms(5_000)).await;
+    assert_eq!(asked(servers), before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiter_elsewhere_is_told_and_asks_at_once() {
     fastrand::seed(7);
@@ -74,8 +86,7 @@ async fn while_nobody_releases_nobody_asks() {
     }
     sleep(ms(1_000)).await;
     let before = asked(&servers);
-    sleep(ms(5_000)).await;
-    assert_eq!(asked(&servers), before);
+    nobody_asks(&servers, before).await;
     // In case that they are not told after all, they do ask now and then.
     sleep(ms(60_000)).await;
     let later = asked(&servers) - before;
@@ -102,13 +113,10 @@ async fn who_is_not_told_asks_again_and_again() {
     for silent in [3, 5] {
         let servers = servers(5);
         servers[..silent].iter().for_each(|server| server.mute(true));
-        let (holder, waiter) = (manager(&servers), manager(&servers));
-        let lease = holder.lock("job").acquire().await.unwrap();
-        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        let (lease, waiting) = held_and_waited_for(&servers).await;
         sleep(ms(10_000)).await;
         assert!(asked(&servers) > 5 * 20, "{}", asked(&servers));
-        let _ = lease.release().await;
-        let _ = timeout(ms(600), waiting).await.unwrap().unwrap().unwrap();
+        passes_on(lease, waiting, ms(600)).await;
     }
 }
 
@@ -119,14 +127,8 @@ async fn two_silent_nodes_of_five_make_no_difference() {
     let (lease, waiting) = held_and_waited_for(&servers).await;
     sleep(ms(1_000)).await;
     let before = asked(&servers);
-    sleep(ms(5_000)).await;
-    assert_eq!(asked(&servers), before);
-    let _ = lease.release().await;
-    let _ = timeout(ms(4 * ONE_WAY + 8), waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    nobody_asks(&servers, before).await;
+    passes_on(lease, waiting, ms(4 * ONE_WAY + 8)).await;
 }
 
 /// What a few nodes say may be a lie, or a leftover.
@@ -145,12 +147,7 @@ async fn a_minority_of_nodes_makes_nobody_ask() {
     servers[0].say("quorlock:job", OwnerToken::random(), News::Free);
     sleep(ms(500)).await;
     assert_eq!(asked(&servers), before + 5);
-    let _ = lease.release().await;
-    let _ = timeout(ms(4 * ONE_WAY + 8), waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    passes_on(lease, waiting, ms(4 * ONE_WAY + 8)).await;
 }
 
 /// Connections that announcements come over break, and are made again.
@@ -169,23 +166,15 @@ async fn who_is_told_no_more_asks_and_who_is_told_again_does_not() {
     // What was released before it listened again, it has to ask about: once.
     let again = asked(&servers);
     assert!(again - meanwhile <= 10, "{}", again - meanwhile);
-    sleep(ms(5_000)).await;
-    assert_eq!(asked(&servers), again);
-    let _ = lease.release().await;
-    let _ = timeout(ms(4 * ONE_WAY + 8), waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    nobody_asks(&servers, again).await;
+    passes_on(lease, waiting, ms(4 * ONE_WAY + 8)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_while_nobody_listens_yet_is_not_missed() {
     for after in 0..120 {
         let servers = servers(5);
-        let (holder, waiter) = (manager(&servers), manager(&servers));
-        let lease = holder.lock("job").acquire().await.unwrap();
-        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        let (lease, waiting) = held_and_waited_for(&servers).await;
         sleep(ms(after)).await;
         let _ = lease.release().await;
         let released = Instant::now();
@@ -439,9 +428,7 @@ async fn a_release_that_a_minority_announces_is_not_slept_through() {
     for seed in 0..20 {
         fastrand::seed(seed);
         let servers = servers(5);
-        let (holder, waiter) = (manager(&servers), manager(&servers));
-        let lease = holder.lock("job").acquire().await.unwrap();
-        let waiting = tokio::spawn(waiter.lock("job").acquire());
+        let (lease, waiting) = held_and_waited_for(&servers).await;
         sleep(ms(2_000)).await;
         servers[..3].iter().for_each(|server| server.forget());
         let _ = lease.release().await;
