@@ -22,8 +22,7 @@ use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
 use crate::turns::Turns;
 
-/// How long a queue is remembered after the last one has left it, if others wait elsewhere: its subscriptions, and that it is
-/// their turn.
+/// How long a queue is remembered after the last one has left it: its subscriptions, and whose turn it is elsewhere.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// The queues of one manager. `T` is what whoever is in front was told last.
@@ -55,8 +54,12 @@ struct Queue<T> {
 #[derive(Default)]
 struct State {
     turns: Turns,
-    /// Opened by the first who waits for somebody elsewhere.
+    /// Opened by the first who waits for somebody elsewhere, closed when nobody has waited for a while.
     announcements: Option<Arc<Announcements>>,
+    /// When somebody left it last.
+    left: Option<Instant>,
+    /// Whether a [`Trace`] of those who have left is kept.
+    has_trace: bool,
     /// The leases of this process, and until when each is held.
     leases: Vec<(u64, Weak<dyn Held>)>,
     next: u64,
@@ -133,7 +136,6 @@ impl<T: Send + 'static> Queues<T> {
             queues: self.clone(),
             key: key.clone(),
             queue,
-            is_last_trace: false,
         }
     }
 
@@ -158,8 +160,23 @@ struct Stay<T: Send + 'static> {
     queues: Queues<T>,
     key: Arc<str>,
     queue: Arc<Queue<T>>,
-    /// Kept only so that it is remembered.
-    is_last_trace: bool,
+}
+
+impl<T: Send + 'static> Stay<T> {
+    /// To be called by whoever leaves: what is of use to those who come soon is remembered for a while.
+    fn leave_trace(&self) {
+        let now = Instant::now();
+        let mut state = lock(&self.queue.state);
+        state.left = Some(now);
+        let is_of_use = state.announcements.is_some() || state.turns.others_first(now).is_some();
+        if is_of_use && !state.has_trace {
+            state.has_trace = true;
+            drop(state);
+            let trace = Trace(self.queues.stay(&self.key));
+            // Where the runtime has ended, the task is dropped at once, and the trace with it.
+            self.queues.home.spawn(trace.fade());
+        }
+    }
 }
 
 impl<T: Send + 'static> Drop for Stay<T> {
@@ -168,36 +185,50 @@ impl<T: Send + 'static> Drop for Stay<T> {
         let Some(entry) = queues.get_mut(&self.key) else {
             return;
         };
-        if entry.stays > 1 {
-            entry.stays -= 1;
-            return;
-        }
-        let is_of_use = {
-            let state = lock(&self.queue.state);
-            state.announcements.is_some() || state.turns.others_first(Instant::now()).is_some()
-        };
-        if is_of_use && !self.is_last_trace && !self.queues.closed.is_cancelled() {
-            // In place of this one.
-            let trace = Stay {
-                queues: self.queues.clone(),
-                key: self.key.clone(),
-                queue: self.queue.clone(),
-                is_last_trace: true,
-            };
-            let (home, closed) = (self.queues.home.clone(), self.queues.closed.clone());
-            drop(queues);
-            let until = Instant::now() + REMEMBERED;
-            // Where the runtime has ended, the task is dropped at once, and the trace with it.
-            home.clone().spawn(async move {
-                tokio::select! {
-                    () = closed.cancelled() => {}
-                    () = sleep_until(&home, until) => {}
-                }
-                drop(trace);
-            });
-        } else {
+        entry.stays -= 1;
+        if entry.stays == 0 {
             queues.remove(&self.key);
         }
+    }
+}
+
+/// Keeps a queue for those who come soon.
+struct Trace<T: Send + 'static>(Stay<T>);
+
+impl<T: Send + 'static> Trace<T> {
+    /// Until nobody has waited for a while, or is to wait any more.
+    async fn fade(self) {
+        let Stay { queues, queue, .. } = &self.0;
+        let mut until = Instant::now() + REMEMBERED;
+        loop {
+            tokio::select! {
+                () = queues.closed.cancelled() => return,
+                () = sleep_until(&queues.home, until) => {}
+            }
+            let now = Instant::now();
+            until = match queue.waiting.load(SeqCst) {
+                0 => lock(&queue.state).left.map_or(now, |left| left + REMEMBERED),
+                _ => now + REMEMBERED,
+            };
+            if until <= now {
+                return;
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for Trace<T> {
+    fn drop(&mut self) {
+        let queue = &self.0.queue;
+        let mut state = lock(&queue.state);
+        state.has_trace = false;
+        // Whoever waits now is counted before it begins to listen.
+        let unused = match queue.waiting.load(SeqCst) {
+            0 => state.announcements.take(),
+            _ => None,
+        };
+        drop(state);
+        drop(unused);
     }
 }
 
@@ -296,6 +327,7 @@ impl<T: Clone + Send + 'static> Place<T> {
 impl<T: Send + 'static> Drop for Place<T> {
     fn drop(&mut self) {
         self.stay.queue.waiting.fetch_sub(1, SeqCst);
+        self.stay.leave_trace();
     }
 }
 
@@ -348,6 +380,12 @@ impl<T: Send + 'static> Heirs for Holding<T> {
             let said = others.iter().map(|others| others.unwrap_or(0)).collect();
             state.turns.told(vouched_for(said), Instant::now());
         }
+    }
+}
+
+impl<T: Send + 'static> Drop for Holding<T> {
+    fn drop(&mut self) {
+        self.stay.leave_trace();
     }
 }
 
