@@ -172,7 +172,7 @@ fn items<'a>(
     jobs: &'a [Job],
 ) -> impl ExactSizeIterator<Item = Item<'a>> + Clone + use<'a> {
     let oldest_counter = link.oldest_counter();
-    // Several plain requests are never refused as late, as one alone would not be.
+    // A plain request is never refused as late, in company as little as alone.
     let latest = move |job: &Job| if job.is_plain() { i64::MAX } else { job.latest };
     jobs.iter().map(move |job| Item {
         request: &job.request,

@@ -165,15 +165,6 @@ impl Lane {
         while jobs.len() < LARGEST_BATCH {
             match state.queue.pop_front() {
                 Some(job) if job.is_abandoned() => {}
-                // Plain and scripted requests keep their order: a batch has one kind.
-                Some(job)
-                    if jobs
-                        .first()
-                        .is_some_and(|first| first.is_plain() != job.is_plain()) =>
-                {
-                    state.queue.push_front(job);
-                    break;
-                }
                 Some(job) => jobs.push(job),
                 None => {
                     state.prune_at = LONG_QUEUE;

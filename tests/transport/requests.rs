@@ -1,13 +1,16 @@
 //! Requests that come late, are lost, or could be sent twice.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use quorlock::ReleaseOutcome;
 use quorlock::node::Fault;
+use tokio::task::JoinSet;
 
-use crate::{calls, connect, eventually, is_up, keys, only_fault, testbed};
+use crate::{PATIENCE, calls, connect, eventually, is_up, keys, only_fault, testbed};
 
 /// A9. The bytes lie in the stopped server's receive buffer; nothing can take them back.
 #[tokio::test]
@@ -152,6 +155,49 @@ async fn an_attempt_is_sent_in_its_first_poll_even_when_the_tasks_turn_is_over()
         drop(acquire);
         eventually("the key is gone", async || keys(node).await == 0).await;
     }
+}
+
+/// T2: what comes together goes out together, whatever it is.
+#[tokio::test]
+async fn what_waits_while_a_node_is_busy_goes_out_in_one_call() {
+    const EACH: usize = 10;
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = connect(&testbed).await;
+    let lock = |number: usize, fencing: bool| {
+        let request = redlock.lock(format!("{number} {fencing}")).fencing(fencing);
+        request.watchdog(false).node_budget(PATIENCE)
+    };
+    let mut leases = VecDeque::new();
+    for number in 0..EACH {
+        for fencing in [true, false] {
+            leases.push_back(lock(number, fencing).acquire().await.unwrap());
+        }
+    }
+    let before = calls(node, "evalsha").await;
+    node.stop().unwrap();
+    let mut others = JoinSet::new();
+    for number in EACH..2 * EACH {
+        for fencing in [true, false] {
+            let lease = leases.pop_front().unwrap();
+            others.spawn(async move {
+                assert_eq!(lease.release().await, ReleaseOutcome::Released);
+                None
+            });
+            let acquire = lock(number, fencing).acquire();
+            others.spawn(async move { Some(acquire.await.unwrap()) });
+        }
+    }
+    // All of them have asked when this task goes on.
+    tokio::task::yield_now().await;
+    node.resume().unwrap();
+    let leases: Vec<_> = others.join_all().await.into_iter().flatten().collect();
+    assert_eq!(leases.len(), 2 * EACH);
+    assert!(leases.iter().all(|lease| lease.is_held()));
+    assert_eq!(keys(node).await, 2 * EACH as i64);
+    // The first ones found the lane idle.
+    let sent = calls(node, "evalsha").await - before;
+    assert!(sent <= 4, "{} requests in {sent} calls", 4 * EACH);
 }
 
 /// The acquire is on its way for longer than its connection lasts, and arrives behind its deletion.
