@@ -2,18 +2,21 @@
 
 use std::error::Error;
 use std::fs;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
-use quorlock::testbed::{TestNode, Testbed};
+use quorlock::testbed::Testbed;
 use tokio::time::sleep;
 
 use crate::common::report::Report;
 use crate::contender::{Contender, Known, Quorlock, TTL};
+use crate::distance::Distances;
 use crate::floor::Floor;
 use crate::measure::one_by_one;
 use crate::tables::{Other, Series};
 use crate::wire::Requests;
+use crate::{addresses, urls};
 
 const FLOOR: &str = "floor with quorlock's requests";
 const QUORLOCK: &str = "quorlock";
@@ -29,17 +32,11 @@ pub(crate) async fn spread(rounds: usize, pairs: usize, report: &mut Report) -> 
         [near, far, near, far, near]
     };
     const ONLY: &[Other] = &[("floor", |_| FLOOR)];
-    let testbed = Testbed::builder()
-        .arg("appendonly", "no")
-        .proxies(true)
-        .start()
-        .await?;
+    let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
     sleep(crate::UP_FOR).await;
-    let (floor, quorlock) = connect(&testbed).await?;
-    let proxies = testbed.nodes().iter().filter_map(TestNode::proxy);
-    proxies
-        .zip(ONE_WAY)
-        .for_each(|(proxy, one_way)| proxy.delay(one_way));
+    let distances = Distances::to(&addresses(&testbed))?;
+    let (floor, quorlock) = connect(&distances.addresses).await?;
+    distances.set(&ONE_WAY);
     let mut all = [FLOOR, QUORLOCK].map(Series::new);
     for _ in 0..rounds {
         all[0].rounds.push(one_by_one(&floor, pairs, LIMIT).await);
@@ -63,7 +60,7 @@ pub(crate) async fn nodes(rounds: usize, pairs: usize, report: &mut Report) -> O
     sleep(crate::UP_FOR).await;
     let mut worlds = Vec::new();
     for testbed in &testbeds {
-        worlds.push(connect(testbed).await?);
+        worlds.push(connect(&addresses(testbed)).await?);
     }
     let mut floors = MANY.map(|(_, name)| Series::new(name));
     let mut quorlocks = MANY.map(|(_, name)| Series::new(name));
@@ -132,10 +129,9 @@ pub(crate) async fn held(rounds: usize, pairs: usize, most: usize, report: &mut 
 }
 
 /// Once the servers have been up for a while.
-async fn connect(testbed: &Testbed) -> Result<(Known<Floor>, Known<Quorlock>), Box<dyn Error>> {
-    let addresses: Vec<_> = testbed.nodes().iter().map(TestNode::addr).collect();
-    let floor = Known::to(Floor::connect(&addresses, Requests::Scripted)?).await?;
-    let quorlock = Quorlock::connect(&testbed.urls(), true, false, TTL).await?;
+async fn connect(addresses: &[SocketAddr]) -> Result<(Known<Floor>, Known<Quorlock>), Box<dyn Error>> {
+    let floor = Known::to(Floor::connect(addresses, Requests::Scripted)?).await?;
+    let quorlock = Quorlock::connect(&urls(addresses), true, false, TTL).await?;
     Ok((floor, Known::to(quorlock).await?))
 }
 

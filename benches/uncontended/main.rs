@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod contender;
+mod distance;
 mod floor;
 mod growth;
 mod measure;
@@ -16,6 +17,7 @@ mod tables;
 mod wire;
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
@@ -25,6 +27,7 @@ use tokio::time::sleep;
 
 use common::report::{self, RSLOCK_VERSION, Report};
 use contender::{Known, Quorlock, Rslock};
+use distance::Distances;
 use floor::Floor;
 use measure::{one_by_one, side_by_side};
 use mux::Mux;
@@ -203,7 +206,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
         .iter()
         .any(|part| arguments.wants(part))
     {
-        let everybody = Everybody::connect(&testbed).await?;
+        let everybody = Everybody::connect(&addresses(&testbed)).await?;
         if arguments.wants("latency") {
             let latency = everybody.latency(plan.rounds, plan.pairs).await;
             report.latency("latency", &latency, FLOORS);
@@ -250,7 +253,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
 /// As locks are to be stored: on disk before the answer.
 async fn on_disk(plan: &Plan, report: &mut Report) -> Outcome<()> {
     let testbed = Testbed::start(5).await?;
-    let everybody = Everybody::connect(&testbed).await?;
+    let everybody = Everybody::connect(&addresses(&testbed)).await?;
     let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
     report.latency("latency with appendfsync always", &latency, FLOORS);
     let title = "what fencing costs with appendfsync always";
@@ -263,20 +266,13 @@ async fn on_disk(plan: &Plan, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Each way takes half a millisecond, and what the timers add.
+/// Each way takes half a millisecond.
 async fn over_a_network(plan: &Plan, report: &mut Report) -> Outcome<()> {
     const ONE_WAY: Duration = Duration::from_micros(500);
-    let testbed = Testbed::builder()
-        .arg("appendonly", "no")
-        .proxies(true)
-        .start()
-        .await?;
-    let everybody = Everybody::connect(&testbed).await?;
-    testbed
-        .nodes()
-        .iter()
-        .filter_map(TestNode::proxy)
-        .for_each(|proxy| proxy.delay(ONE_WAY));
+    let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
+    let distances = Distances::to(&addresses(&testbed))?;
+    let everybody = Everybody::connect(&distances.addresses).await?;
+    distances.set(&[ONE_WAY; 5]);
     let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
     report.latency("latency over a network", &latency, FLOORS);
     report.fencing(
@@ -288,6 +284,17 @@ async fn over_a_network(plan: &Plan, report: &mut Report) -> Outcome<()> {
     drop(everybody);
     testbed.shutdown().await;
     Ok(())
+}
+
+fn addresses(testbed: &Testbed) -> Vec<SocketAddr> {
+    testbed.nodes().iter().map(TestNode::addr).collect()
+}
+
+fn urls(addresses: &[SocketAddr]) -> Vec<String> {
+    addresses
+        .iter()
+        .map(|address| format!("redis://{address}"))
+        .collect()
 }
 
 async fn describe(report: &mut Report, arguments: &Arguments, plan: &Plan, testbed: &Testbed) -> Outcome<()> {
@@ -338,17 +345,16 @@ struct Everybody {
 }
 
 impl Everybody {
-    async fn connect(testbed: &Testbed) -> Outcome<Everybody> {
+    async fn connect(addresses: &[SocketAddr]) -> Outcome<Everybody> {
         sleep(UP_FOR).await;
-        let urls = testbed.urls();
-        let addresses: Vec<_> = testbed.nodes().iter().map(|node| node.addr()).collect();
-        let mux = async |requests| Mux::connect(&addresses, requests).await;
+        let urls = urls(addresses);
+        let mux = async |requests| Mux::connect(addresses, requests).await;
         let quorlock =
             async |fencing, watchdog| Quorlock::connect(&urls, fencing, watchdog, contender::TTL).await;
         let everybody = Everybody {
-            floor: Floor::connect(&addresses, Requests::Plain)?,
-            scripted_floor: Known::to(Floor::connect(&addresses, Requests::Scripted)?).await?,
-            unfenced_floor: Floor::connect(&addresses, Requests::Unfenced)?,
+            floor: Floor::connect(addresses, Requests::Plain)?,
+            scripted_floor: Known::to(Floor::connect(addresses, Requests::Scripted)?).await?,
+            unfenced_floor: Floor::connect(addresses, Requests::Unfenced)?,
             mux: mux(Requests::Plain).await?,
             scripted_mux: Known::to(mux(Requests::Scripted).await?).await?,
             unfenced_mux: mux(Requests::Unfenced).await?,
