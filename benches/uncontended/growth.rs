@@ -14,7 +14,7 @@ use crate::contender::{Contender, Known, Quorlock, TTL};
 use crate::distance::Distances;
 use crate::floor::Floor;
 use crate::measure::one_by_one;
-use crate::tables::{Other, Series};
+use crate::tables::{Other, Series, Step};
 use crate::wire::Requests;
 use crate::{addresses, urls};
 
@@ -24,6 +24,7 @@ const QUORLOCK: &str = "quorlock";
 const LIMIT: Duration = Duration::from_secs(5);
 
 type Outcome = Result<(), Box<dyn Error>>;
+type Steps = Result<Vec<Step>, Box<dyn Error>>;
 
 /// Three nodes at a millisecond, there and back, and two at fifty: a quorum is near.
 pub(crate) async fn spread(rounds: usize, pairs: usize, report: &mut Report) -> Outcome {
@@ -53,10 +54,10 @@ pub(crate) async fn spread(rounds: usize, pairs: usize, report: &mut Report) -> 
 }
 
 /// More nodes.
-pub(crate) async fn nodes(rounds: usize, pairs: usize, report: &mut Report) -> Outcome {
-    const MANY: [(usize, &str); 4] = [(3, "3 nodes"), (5, "5 nodes"), (7, "7 nodes"), (9, "9 nodes")];
+pub(crate) async fn nodes(rounds: usize, pairs: usize, report: &mut Report) -> Steps {
+    const MANY: [usize; 4] = [3, 5, 7, 9];
     let mut testbeds = Vec::new();
-    for (nodes, _) in MANY {
+    for nodes in MANY {
         let testbed = Testbed::builder().nodes(nodes).arg("appendonly", "no");
         testbeds.push(testbed.start().await?);
     }
@@ -65,45 +66,37 @@ pub(crate) async fn nodes(rounds: usize, pairs: usize, report: &mut Report) -> O
     for testbed in &testbeds {
         worlds.push(connect(&addresses(testbed)).await?);
     }
-    let mut floors = MANY.map(|(_, name)| Series::new(name));
-    let mut quorlocks = MANY.map(|(_, name)| Series::new(name));
+    let mut steps = MANY.map(step);
     for _ in 0..rounds {
-        for (number, (floor, quorlock)) in worlds.iter().enumerate() {
-            floors[number].rounds.push(one_by_one(floor, pairs, LIMIT).await);
-            quorlocks[number]
+        for (step, (floor, quorlock)) in steps.iter_mut().zip(&worlds) {
+            step.floor.rounds.push(one_by_one(floor, pairs, LIMIT).await);
+            step.quorlock
                 .rounds
                 .push(one_by_one(quorlock, pairs, LIMIT).await);
         }
     }
-    report.worlds("quorlock by the number of nodes", &quorlocks);
-    report.worlds("floor with quorlock's requests, by the number of nodes", &floors);
+    report.growth("by the number of nodes", "nodes", &steps);
     drop(worlds);
     for testbed in testbeds {
         testbed.shutdown().await;
     }
-    Ok(())
+    Ok(steps.into())
 }
 
 /// More and more is held at once, while one lock after the other is taken and given back.
-pub(crate) async fn held(rounds: usize, pairs: usize, most: usize, report: &mut Report) -> Outcome {
-    const LEVELS: [(usize, &str); 5] = [
-        (0, "1 held"),
-        (100, "100 held"),
-        (1_000, "1,000 held"),
-        (10_000, "10,000 held"),
-        (100_000, "100,000 held"),
-    ];
+pub(crate) async fn held(rounds: usize, pairs: usize, most: usize, report: &mut Report) -> Steps {
+    const LEVELS: [usize; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
     /// Nothing expires meanwhile.
     const LONG: Duration = Duration::from_secs(3_600);
     const AT_A_TIME: usize = 512;
     let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
-    let urls = testbed.urls();
-    let holder = Quorlock::connect(&urls, true, false, LONG).await?;
-    let one = Known::to(Quorlock::connect(&urls, true, false, TTL).await?).await?;
+    let holder = Quorlock::connect(&testbed.urls(), true, false, LONG).await?;
+    sleep(crate::UP_FOR).await;
+    let (floor, one) = connect(&addresses(&testbed)).await?;
     let empty = resident();
     let mut leases = Vec::new();
-    let mut all = Vec::new();
-    for (level, name) in LEVELS.into_iter().filter(|(level, _)| *level <= most) {
+    let mut steps = Vec::new();
+    for level in LEVELS.into_iter().filter(|level| *level <= most) {
         let started = Instant::now();
         let names = (leases.len()..level).map(|number| holder.acquire(format!("held-{number:06}")));
         let mut acquired = stream::iter(names).buffer_unordered(AT_A_TIME);
@@ -111,24 +104,33 @@ pub(crate) async fn held(rounds: usize, pairs: usize, most: usize, report: &mut 
             leases.push(lease?);
         }
         drop(acquired);
-        eprintln!("{name}: after {:.1} s", started.elapsed().as_secs_f64());
-        let mut series = Series::new(name);
+        eprintln!("{level} held: after {:.1} s", started.elapsed().as_secs_f64());
+        let each = resident().saturating_sub(empty) / level;
+        // Below, it is others that take the memory.
+        if level >= 10_000 {
+            let each = format!("{each} bytes each, in the client");
+            report.note(&format!("memory, {level} held"), &each);
+        }
+        let mut step = step(level);
         for _ in 0..rounds {
-            series.rounds.push(one_by_one(&one, pairs, LIMIT).await);
+            step.floor.rounds.push(one_by_one(&floor, pairs, LIMIT).await);
+            step.quorlock.rounds.push(one_by_one(&one, pairs, LIMIT).await);
         }
-        all.push(series);
-        if let Some(each) = resident().saturating_sub(empty).checked_div(level) {
-            report.note(
-                &format!("memory, {name}"),
-                &format!("{each} bytes each, in the client"),
-            );
-        }
+        steps.push(step);
     }
-    report.worlds("quorlock by how many locks are held", &all);
+    report.growth("by how many locks are held", "held", &steps);
     // Not one by one, in the background: the servers end before that is over.
     drop(leases);
     testbed.shutdown().await;
-    Ok(())
+    Ok(steps)
+}
+
+fn step(size: usize) -> Step {
+    Step {
+        size,
+        floor: Series::new(FLOOR),
+        quorlock: Series::new(QUORLOCK),
+    }
 }
 
 /// Once the servers have been up for a while.

@@ -1,9 +1,10 @@
 //! Speed without contention: quorlock side by side with a raw floor and with `rslock`, on five local masters.
 //!
-//! `cargo bench --features testbed --bench uncontended -- [--quick] [--multi-thread] [--only PART] [--json FILE]`
+//! `cargo bench --features testbed --bench uncontended -- [--quick] [--multi-thread] [--only PART] [--json FILE] [--charts FOLDER]`
 //!
 //! What is measured and how is said in `docs/benchmarks.md`.
 
+mod charts;
 #[path = "../common/mod.rs"]
 mod common;
 mod contender;
@@ -138,6 +139,7 @@ struct Arguments {
     /// One of the parts instead of all.
     only: Option<String>,
     json: Option<PathBuf>,
+    charts: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -147,6 +149,7 @@ impl Arguments {
             multi_thread: false,
             only: None,
             json: None,
+            charts: None,
         };
         let mut benched = false;
         let mut words = env::args_os().skip(1);
@@ -163,9 +166,13 @@ impl Arguments {
                     );
                 }
                 Some("--json") => parsed.json = Some(words.next().ok_or("--json needs a file")?.into()),
+                Some("--charts") => {
+                    parsed.charts = Some(words.next().ok_or("--charts needs a folder")?.into());
+                }
                 _ => {
                     return Err(format!(
-                        "unknown argument {word:?}; known: --quick --multi-thread --only PART --json FILE"
+                        "unknown argument {word:?}; \
+                         known: --quick --multi-thread --only PART --json FILE --charts FOLDER"
                     )
                     .into());
                 }
@@ -233,11 +240,15 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     if arguments.wants("spread") {
         growth::spread(plan.fsync_rounds, plan.far_pairs, &mut report).await?;
     }
+    let (mut nodes, mut held) = (Vec::new(), Vec::new());
     if arguments.wants("nodes") {
-        growth::nodes(plan.rounds, plan.fsync_pairs, &mut report).await?;
+        nodes = growth::nodes(plan.rounds, plan.fsync_pairs, &mut report).await?;
     }
     if arguments.wants("held") {
-        growth::held(plan.rounds, plan.fsync_pairs, plan.most_held, &mut report).await?;
+        held = growth::held(plan.rounds, plan.fsync_pairs, plan.most_held, &mut report).await?;
+    }
+    if let Some(folder) = &arguments.charts {
+        charts::draw(folder, &nodes, &held)?;
     }
 
     println!();

@@ -21,7 +21,7 @@ impl Series {
         }
     }
 
-    fn median(&self, value: impl Fn(&Sample) -> f64) -> f64 {
+    pub(crate) fn median(&self, value: impl Fn(&Sample) -> f64) -> f64 {
         median(self.rounds.iter().map(value))
     }
 
@@ -44,6 +44,13 @@ impl Series {
     fn pairs(&self) -> usize {
         self.rounds.iter().map(Sample::pairs).sum()
     }
+}
+
+/// The floor and quorlock, side by side, at one size of something.
+pub(crate) struct Step {
+    pub(crate) size: usize,
+    pub(crate) floor: Series,
+    pub(crate) quorlock: Series,
 }
 
 /// Whom a contender is compared with, by its name, and how the column is called.
@@ -212,6 +219,44 @@ impl Report {
             self.end_of_row(title, series, &mut row, &mut entry);
             json.insert(series.name.into(), entry.into());
             table.rows.push(row);
+        }
+        self.show(title, &table, json);
+    }
+
+    /// The floor and quorlock as something grows, against each other and against themselves at first.
+    pub(crate) fn growth(&mut self, title: &str, what: &str, steps: &[Step]) {
+        let mut head = vec!["1 task, us"];
+        for what in ["acquire p50", "acquire p99", "release p50", "release p99"] {
+            head.extend([what, "x floor", "x first"]);
+        }
+        head.extend(["pairs", "failed"]);
+        let mut table = Table::new(&head);
+        let mut json = Map::new();
+        for step in steps {
+            let first = &steps[0];
+            let both = [(&step.floor, &first.floor), (&step.quorlock, &first.quorlock)];
+            for (series, first) in both {
+                let name = format!("{} {what}, {}", step.size, series.name);
+                let mut row = vec![name.clone()];
+                let mut entry = Map::new();
+                type Value = fn(&Sample, f64) -> f64;
+                let of: [(&str, Value); 2] =
+                    [("acquire", Sample::acquire_us), ("release", Sample::release_us)];
+                for (of, value) in of {
+                    for (label, p) in P {
+                        let value = |sample: &Sample| value(sample, p);
+                        let micros = series.median(value);
+                        let (floor, first) = (series.ratio(&step.floor, value), series.ratio(first, value));
+                        row.extend([format!("{micros:.0}"), times(floor), times(first)]);
+                        entry.insert(format!("{of}_{label}_us"), json!(micros));
+                        entry.insert(format!("{of}_{label}_x_floor"), json!(floor));
+                        entry.insert(format!("{of}_{label}_x_first"), json!(first));
+                    }
+                }
+                self.end_of_row(title, series, &mut row, &mut entry);
+                json.insert(name, entry.into());
+                table.rows.push(row);
+            }
         }
         self.show(title, &table, json);
     }
