@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -79,7 +80,7 @@ impl Acquire<'_> {
             let Some(moment) = moment else {
                 return Err(self.failed(defeat));
             };
-            head.was_told(defeat.votes());
+            head.was_told(&defeat.votes, defeat.round_trip);
             head.wait(moment, &mut self.waiting).await;
         }
     }
@@ -93,7 +94,7 @@ impl Acquire<'_> {
         }
         let outcome = match self.attempt_once(queues).await {
             // What clocks did before is known now.
-            Err(Defeat::ClocksMoved(_)) => self.attempt_once(queues).await,
+            Err(defeat) if defeat.how == How::ClocksMoved => self.attempt_once(queues).await,
             outcome => outcome,
         };
         match outcome {
@@ -111,10 +112,11 @@ impl Acquire<'_> {
             // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
             let round = claim.attempt();
             round.settle(|tally| tally.responsive().is_some()).await;
-            return Err(match round.tally().responsive() {
-                Some(true) => Defeat::Held(round.votes()),
-                Some(false) | None => Defeat::NoQuorum(round.votes()),
-            });
+            let how = match round.tally().responsive() {
+                Some(true) => How::Held,
+                Some(false) | None => How::NoQuorum,
+            };
+            return Err(Defeat::new(how, round.votes(), &mut claim));
         }
         let t0 = claim.t0();
         let (token, votes) = match terms.fencing {
@@ -124,21 +126,23 @@ impl Acquire<'_> {
         // A5: checked when everything that had to be awaited has been.
         let clock = &janitor.home().clock;
         if clock.now() >= t0 + terms.believable {
-            return Err(Defeat::TooLate(votes));
+            return Err(Defeat::new(How::TooLate, votes, &mut claim));
         }
         if terms.fencing && token.is_none() {
-            return Err(match votes.responsive() {
-                true => Defeat::Held(votes),
-                false => Defeat::NoQuorum(votes),
-            });
+            let how = match votes.responsive() {
+                true => How::Held,
+                false => How::NoQuorum,
+            };
+            return Err(Defeat::new(how, votes, &mut claim));
         }
         // Where nodes' clocks were put forward meanwhile, it may be later than that for them.
         let expiries = claim.expiries(&votes, terms);
         let kept = expiries.quorum_until(|node| self.nodes[node].clock_advanced());
         if clock.now() >= t0 + kept {
+            let defeat = Defeat::new(How::ClocksMoved, votes, &mut claim);
             // Ahead of the next attempt in every lane, or that would run into it.
             let _ = claim.release().await;
-            return Err(Defeat::ClocksMoved(votes));
+            return Err(defeat);
         }
         let (holding, held_by) = queues.got(self.key, self.nodes.len());
         claim.won(Arc::new(holding));
@@ -150,21 +154,21 @@ impl Acquire<'_> {
 
     fn failed(&self, defeat: Defeat) -> AcquireError {
         let (resource, waiting) = (self.resource.clone(), &self.waiting);
-        let (attempts, waited) = (waiting.attempts(), waiting.waited());
-        match defeat {
-            Defeat::Held(votes) => AcquireError::Held {
+        let (attempts, waited, votes) = (waiting.attempts(), waiting.waited(), defeat.votes);
+        match defeat.how {
+            How::Held => AcquireError::Held {
                 resource,
                 attempts,
                 waited,
                 votes,
             },
-            Defeat::NoQuorum(votes) => AcquireError::NoQuorum {
+            How::NoQuorum => AcquireError::NoQuorum {
                 resource,
                 attempts,
                 waited,
                 votes,
             },
-            Defeat::TooLate(votes) | Defeat::ClocksMoved(votes) => AcquireError::TooLate {
+            How::TooLate | How::ClocksMoved => AcquireError::TooLate {
                 resource,
                 attempts,
                 waited,
@@ -182,27 +186,35 @@ pub(crate) struct Told {
     out_of_reach_since: Option<Instant>,
 }
 
-/// How an attempt was lost.
+/// A lost attempt.
 #[derive(Clone)]
-enum Defeat {
-    Held(Votes),
-    NoQuorum(Votes),
-    TooLate(Votes),
+struct Defeat {
+    how: How,
+    votes: Votes,
+    /// How long the nodes took that answered.
+    round_trip: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Held,
+    NoQuorum,
+    TooLate,
     /// The same, by the clocks of the nodes, which were put forward meanwhile or since they were last heard of.
-    ClocksMoved(Votes),
+    ClocksMoved,
 }
 
 impl Defeat {
-    fn votes(&self) -> &Votes {
-        let (Defeat::Held(votes)
-        | Defeat::NoQuorum(votes)
-        | Defeat::TooLate(votes)
-        | Defeat::ClocksMoved(votes)) = self;
-        votes
+    fn new(how: How, votes: Votes, claim: &mut Claim) -> Defeat {
+        Defeat {
+            how,
+            votes,
+            round_trip: claim.attempt().round_trip(),
+        }
     }
 
     /// Whether a quorum of nodes answers.
     fn quorum(&self) -> bool {
-        !matches!(self, Defeat::NoQuorum(votes) if votes.out_of_reach())
+        self.how != How::NoQuorum || !self.votes.out_of_reach()
     }
 }

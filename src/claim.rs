@@ -23,8 +23,11 @@ use crate::stragglers::{Stragglers, counter};
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.
 const RELEASE_BUDGET: Duration = Duration::from_secs(1);
-/// W3: this part of their budget silent nodes are waited for when the others have split their votes.
-const STALEMATE: u32 = 10;
+/// W3: when the others have split their votes, silent nodes are waited for so many times as long as those took; but this long
+/// at least, and no longer than this part of their budget.
+const STALEMATE: u32 = 8;
+const SHORTEST_STALEMATE: Duration = Duration::from_millis(5);
+const LONGEST_STALEMATE: u32 = 10;
 /// W3: how often the others are asked again.
 const MOST_ELECTIONS: u32 = 3;
 /// How wrong the estimate of a node's clock may be that its refusal of late requests rests on (A9).
@@ -157,8 +160,9 @@ impl Claim {
             if verdict == Verdict::Won || again == MOST_ELECTIONS || !self.is_elected() {
                 return verdict;
             }
-            // Their answers take as long as ours did, and their deletions half as long again.
-            let round_trip = self.acquire.started.elapsed() / (again + 1);
+            // Their answers take as long as ours did, and their deletions half as long again. Later, and somebody else would
+            // be there first.
+            let round_trip = self.acquire.round_trip();
             let next = Instant::now() + round_trip / 2;
             if next + round_trip >= self.acquire.started + self.acquire.budget {
                 return verdict;
@@ -176,13 +180,23 @@ impl Claim {
         acquire
             .settle(|tally| tally.verdict() != Verdict::Pending || tally.is_contested())
             .await;
-        let over = acquire.until(Instant::now() + acquire.budget / STALEMATE);
-        tokio::select! {
-            biased;
-            _ = acquire.verdict() => {}
-            () = over, if acquire.answers().all(is_of_ours) => {}
+        let patience = (STALEMATE * acquire.round_trip()).max(SHORTEST_STALEMATE);
+        let over = acquire.until(Instant::now() + patience.min(acquire.budget / LONGEST_STALEMATE));
+        tokio::pin!(over);
+        loop {
+            let verdict = acquire.tally().verdict();
+            if verdict != Verdict::Pending || acquire.only_silent_are_left() {
+                return verdict;
+            }
+            if !acquire.answers().all(is_of_ours) {
+                return acquire.verdict().await;
+            }
+            tokio::select! {
+                biased;
+                _ = acquire.hear() => {}
+                () = &mut over => acquire.call_silent(),
+            }
         }
-        self.acquire.tally().verdict()
     }
 
     fn is_elected(&self) -> bool {

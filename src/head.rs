@@ -29,8 +29,7 @@ pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     place: &'a Place<T>,
     nodes: &'a Nodes,
     home: &'a Home,
-    /// When it last asked, and how long that took.
-    asked: Instant,
+    /// How long nodes take to answer.
     round_trip: Duration,
     /// Which nodes it was listening to by then.
     hearing: Hearing,
@@ -84,7 +83,6 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             place,
             nodes,
             home,
-            asked: Instant::now(),
             round_trip: Duration::ZERO,
             hearing: Hearing::none(nodes.len()),
             seen: vec![Seen::Unknown; nodes.len()],
@@ -95,7 +93,6 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
 
     /// It asks now.
     pub(crate) fn asks(&mut self) {
-        self.asked = Instant::now();
         self.hearing = match self.place.announcements() {
             Some(announcements) => {
                 // Whose time is up asks besides the one in front.
@@ -108,10 +105,10 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         };
     }
 
-    /// It was told this: somebody else has it.
-    pub(crate) fn was_told(&mut self, votes: &Votes) {
+    /// It was told this: somebody else has it. Those who answered took so long.
+    pub(crate) fn was_told(&mut self, votes: &Votes, round_trip: Duration) {
         let now = Instant::now();
-        self.round_trip = now - self.asked;
+        self.round_trip = round_trip;
         let mut listeners = vec![0; self.nodes.len()];
         for ((seen, listeners), vote) in self.seen.iter_mut().zip(&mut listeners).zip(votes.iter()) {
             *seen = match vote.answer {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -38,6 +38,9 @@ pub(crate) struct Round {
     home: Home,
     answers: Vec<Option<Answer>>,
     tally: Tally,
+    /// When it was asked last, and how long those who have answered took for it.
+    asked: Instant,
+    round_trip: Duration,
     /// Few enough to look at all of them whenever one has answered.
     outstanding: Vec<Outstanding>,
 }
@@ -49,6 +52,8 @@ pub(crate) struct Home {
     pub(crate) clock: Clock,
     /// How far each node's clock is known to have been put forward.
     advanced: Arc<[AtomicU64]>,
+    /// Which nodes somebody has waited for in vain since they last answered.
+    silent: Arc<[AtomicBool]>,
     owners: Owners,
 }
 
@@ -69,6 +74,7 @@ impl Home {
             runtime,
             clock,
             advanced: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
+            silent: (0..nodes).map(|_| AtomicBool::new(false)).collect(),
             owners,
         }
     }
@@ -115,15 +121,18 @@ impl Round {
 
     /// A round that has not been sent. Its time runs from here on.
     pub(crate) fn new(nodes: &Nodes, budget: Duration, home: &Home) -> Round {
+        let (t0, started) = (home.clock.now(), Instant::now());
         Round {
             nodes: nodes.clone(),
-            t0: home.clock.now(),
-            started: Instant::now(),
+            t0,
+            started,
             advanced: nodes.iter().map(|node| node.clock_advanced()).collect(),
             budget,
             home: home.clone(),
             answers: vec![None; nodes.len()],
             tally: Tally::new(nodes.len()),
+            asked: started,
+            round_trip: Duration::ZERO,
             outstanding: Vec::with_capacity(nodes.len()),
         }
     }
@@ -138,7 +147,8 @@ impl Round {
 
     /// Sends those who hold something else the same once more, within the time that is left. Their earlier answers are void.
     pub(crate) fn ask_again(&mut self, request: &Request) {
-        let left = (self.started + self.budget).saturating_duration_since(Instant::now());
+        self.asked = Instant::now();
+        let left = (self.started + self.budget).saturating_duration_since(self.asked);
         let is_held = |answer: &Option<Answer>| matches!(answer, Some(Ok(Reply::Held { .. })));
         let mut tally = Tally::new(self.nodes.len());
         for number in 0..self.nodes.len() {
@@ -161,8 +171,29 @@ impl Round {
     /// The next node that answers; `None` if none is left to. Cancel safe.
     pub(crate) async fn hear(&mut self) -> Option<usize> {
         let (number, answer) = next_of(&mut self.outstanding).await?;
+        self.round_trip = self.asked.elapsed();
+        self.home.silent[number].store(false, Relaxed);
         self.record(number, answer);
         Some(number)
+    }
+
+    /// Those who have not answered yet have been waited for long enough.
+    pub(crate) fn call_silent(&self) {
+        for call in &self.outstanding {
+            self.home.silent[call.number].store(true, Relaxed);
+        }
+    }
+
+    /// Whether that is so, now or since somebody else waited for them, of all those who have not answered yet.
+    pub(crate) fn only_silent_are_left(&self) -> bool {
+        self.outstanding
+            .iter()
+            .all(|call| self.home.silent[call.number].load(Relaxed))
+    }
+
+    /// How long the last one to answer took, of those who have.
+    pub(crate) fn round_trip(&self) -> Duration {
+        self.round_trip
     }
 
     /// Where it is under way.

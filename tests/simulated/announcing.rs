@@ -359,6 +359,49 @@ async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
     assert!((40..=50).contains(&won), "{won} of 50");
 }
 
+/// The votes are split again and again, and each time somebody is elected who needs nodes that others come to have meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_hung_node_does_not_keep_the_lock_from_those_who_contend_for_it() {
+    let (mut longest, mut together) = (Duration::ZERO, Duration::ZERO);
+    for seed in 0..200 {
+        fastrand::seed(seed);
+        let servers: Vec<_> = (0..5)
+            .map(|number| {
+                let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 32);
+                Server::new(number, move || match number {
+                    4 => ms(100_000),
+                    _ => Duration::from_micros(random.u64(4_000..=6_000)),
+                })
+            })
+            .collect();
+        let started = Instant::now();
+        let mut contenders = JoinSet::new();
+        for number in 0..4 {
+            let manager = manager(&servers);
+            contenders.spawn(async move {
+                for _ in 0..5 {
+                    let lease = manager
+                        .lock("job")
+                        .ttl(ms(600_000))
+                        .forever()
+                        .acquire()
+                        .await
+                        .unwrap();
+                    sleep(ms(1)).await;
+                    let _ = lease.release().await;
+                }
+                number
+            });
+        }
+        contenders.join_all().await;
+        longest = longest.max(started.elapsed());
+        together += started.elapsed();
+    }
+    println!("20 grants: {:?}, {longest:?} at most", together / 200);
+    // Without the silent node it takes half a second at most.
+    assert!(longest < ms(1_500), "{longest:?}");
+}
+
 /// W3: the votes themselves settle who goes on.
 #[tokio::test(start_paused = true)]
 async fn a_split_vote_is_settled_in_the_same_attempt() {

@@ -1,6 +1,6 @@
 //! Nodes that do as they are told.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -159,12 +159,31 @@ where
         .collect()
 }
 
-pub(crate) fn redlock<N: Node>(nodes: &[Arc<N>], builder: RedlockBuilder) -> Redlock {
-    let nodes = nodes.iter().map(|node| node.clone() as Arc<dyn Node>);
+/// A manager of its own.
+pub(crate) fn redlock<N: Reach>(nodes: &[Arc<N>], builder: RedlockBuilder) -> Redlock {
+    let nodes = nodes.iter().map(|node| node.clone().reach());
     builder.custom_nodes(nodes.collect()).unwrap()
 }
 
-/// What a real node does, with expiry on the paused clock: requests travel, in order, are executed, and answers travel back.
+/// What managers are made of.
+pub(crate) trait Reach {
+    /// As one of them reaches it.
+    fn reach(self: Arc<Self>) -> Arc<dyn Node>;
+}
+
+impl<N: Node> Reach for N {
+    fn reach(self: Arc<Self>) -> Arc<dyn Node> {
+        self
+    }
+}
+
+impl Reach for Server {
+    fn reach(self: Arc<Self>) -> Arc<dyn Node> {
+        Arc::new(Line::to(&self))
+    }
+}
+
+/// What a real node does, with expiry on the paused clock: requests travel, are executed, and answers travel back.
 pub(crate) struct Server {
     name: Arc<str>,
     state: Arc<Mutex<State>>,
@@ -176,8 +195,6 @@ pub(crate) struct Server {
 struct State {
     keys: HashMap<Arc<str>, (OwnerToken, Instant)>,
     counters: HashMap<Arc<str>, FencingToken>,
-    /// Requests under way, in order, and when they arrive.
-    lane: VecDeque<Instant>,
     deleted: usize,
     expired: usize,
     raised: usize,
@@ -223,6 +240,10 @@ impl Server {
     pub(crate) fn set_counter(&self, key: &str, counter: u64) {
         let counter = FencingToken::new(counter).unwrap();
         self.state().counters.insert(key.into(), counter);
+    }
+
+    fn latency(&self) -> Duration {
+        (self.latency.lock().unwrap())()
     }
 
     /// How many acquires were executed.
@@ -424,22 +445,41 @@ impl Drop for Leave {
     }
 }
 
-impl Node for Server {
+/// The connection of one client to a server. What one sends arrives in order, but not so what several send.
+struct Line {
+    server: Arc<Server>,
+    /// When the last request arrives.
+    last: Mutex<Option<Instant>>,
+}
+
+impl Line {
+    fn to(server: &Arc<Server>) -> Line {
+        Line {
+            server: server.clone(),
+            last: Mutex::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(f)
+    }
+}
+
+impl Node for Line {
     fn name(&self) -> &Arc<str> {
-        &self.name
+        &self.server.name
     }
 
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
-        let round_trip = {
-            let mut latency = self.latency.lock().unwrap();
-            latency() + latency()
-        };
+        let round_trip = self.server.latency() + self.server.latency();
         let number = {
-            let mut state = self.state();
+            let mut state = self.server.state();
             state.next_listener += 1;
             state.next_listener
         };
-        let (key, state) = (key.clone(), self.state.clone());
+        let (key, state) = (key.clone(), self.server.state.clone());
         let leave = Leave(number, state.clone());
         let gone = Arc::new(());
         let there = Arc::downgrade(&gone);
@@ -463,23 +503,16 @@ impl Node for Server {
     }
 
     fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Answer> {
-        let (there, back) = {
-            let mut latency = self.latency.lock().unwrap();
-            (latency(), latency())
-        };
+        let (there, back) = (self.server.latency(), self.server.latency());
         // T1: not before what was sent earlier.
         let arrival = {
-            let mut state = self.state();
-            let now = Instant::now();
-            while state.lane.front().is_some_and(|earlier| *earlier < now) {
-                state.lane.pop_front();
-            }
-            let last = state.lane.back().copied().unwrap_or(now);
-            let arrival = (now + there).max(last + Duration::from_micros(1));
-            state.lane.push_back(arrival);
+            let mut last = self.last.lock().unwrap();
+            let arrival = (Instant::now() + there)
+                .max(last.map_or_else(Instant::now, |last| last + Duration::from_micros(1)));
+            *last = Some(arrival);
             arrival
         };
-        let state = self.state.clone();
+        let state = self.server.state.clone();
         // It is executed whether or not anybody waits for the answer.
         let executed = tokio::spawn(async move {
             tokio::time::sleep_until(arrival).await;
@@ -504,7 +537,7 @@ impl Node for Server {
 
 /// The way of one client to a server, on which some requests take longer.
 pub(crate) struct Way {
-    server: Arc<Server>,
+    line: Arc<Line>,
     delay: Box<dyn Fn(Action) -> Duration + Send + Sync>,
 }
 
@@ -514,7 +547,7 @@ impl Way {
         delay: impl Fn(Action) -> Duration + Send + Sync + 'static,
     ) -> Arc<Way> {
         Arc::new(Way {
-            server: server.clone(),
+            line: Arc::new(Line::to(server)),
             delay: Box::new(delay),
         })
     }
@@ -522,28 +555,28 @@ impl Way {
 
 impl fmt::Debug for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.server.fmt(f)
+        self.line.fmt(f)
     }
 }
 
 impl Node for Way {
     fn name(&self) -> &Arc<str> {
-        self.server.name()
+        self.line.name()
     }
 
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
-        self.server.listen(key, listener)
+        self.line.listen(key, listener)
     }
 
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {
         let delay = (self.delay)(request.action);
         if delay.is_zero() {
-            return self.server.call(request, budget);
+            return self.line.call(request, budget);
         }
-        let server = self.server.clone();
+        let line = self.line.clone();
         let called = tokio::spawn(async move {
             sleep(delay).await;
-            server.call(request, budget).await
+            line.call(request, budget).await
         });
         Box::pin(async move { called.await.unwrap() })
     }
