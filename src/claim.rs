@@ -181,7 +181,8 @@ impl Claim {
             .settle(|tally| tally.verdict() != Verdict::Pending || tally.is_contested())
             .await;
         let patience = (STALEMATE * acquire.round_trip()).max(SHORTEST_STALEMATE);
-        let over = acquire.until(Instant::now() + patience.min(acquire.budget / LONGEST_STALEMATE));
+        let patience = patience.min(acquire.budget / LONGEST_STALEMATE);
+        let over = acquire.until((Instant::now() + patience).min(acquire.started + acquire.budget));
         tokio::pin!(over);
         loop {
             let verdict = acquire.tally().verdict();

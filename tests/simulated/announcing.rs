@@ -431,6 +431,21 @@ async fn a_split_vote_is_settled_in_the_same_attempt() {
     assert!(settled > 180, "{settled} of 200");
 }
 
+/// Its process would be taken for one that waits, and keep connections for nothing.
+#[tokio::test(start_paused = true)]
+async fn who_has_it_and_waits_no_more_does_not_listen() {
+    let servers = servers(5);
+    let (lease, waiting) = held_and_waited_for(&servers).await;
+    sleep(ms(2_000)).await;
+    assert!(servers.iter().all(|server| server.listeners() == 1));
+    let _ = lease.release().await;
+    let lease = waiting.await.unwrap().unwrap();
+    sleep(ms(2_000)).await;
+    assert!(lease.is_held());
+    assert!(servers.iter().all(|server| server.listeners() == 0));
+    let _ = lease.release().await;
+}
+
 /// How many wait is what a quorum of nodes says.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_those_whom_only_a_minority_of_nodes_knows_of() {

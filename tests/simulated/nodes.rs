@@ -246,6 +246,11 @@ impl Server {
         (self.latency.lock().unwrap())()
     }
 
+    /// How many listen to it, for whatever lock.
+    pub(crate) fn listeners(&self) -> usize {
+        self.state().listeners.len()
+    }
+
     /// How many acquires were executed.
     pub(crate) fn acquires(&self) -> usize {
         self.state().acquires
