@@ -8,7 +8,7 @@
 --                                          last moment, seed, oldest counter, retention (ms), the token; TTL
 --   h  held      only ask who holds it
 --   f  fence     raise the counter, if the key is ours      the token
---   e  extend    let it live for the TTL from now           TTL
+--   e  extend    let it live for the TTL from now           last moment; TTL
 --   r  release   delete the key if it is ours, and announce it; raise the counter, where one is given, whoever holds it
 --                                                           one character: what to announce, or - for nothing;
 --                                                           the counter, or nothing
@@ -74,8 +74,7 @@ for i = 1, #KEYS do
   local operation, token = item:sub(1, 1), item:sub(2, 37)
   local reply, holder
   -- Where the TTL stands in requests that have one: those for which the time is looked at.
-  local ttl = operation == 'a' and 102 or operation == 'e' and 38
-    or operation == 's' and 54 or operation == 'm' and 118
+  local ttl = operation == 'a' and 102 or (operation == 'e' or operation == 's') and 54 or operation == 'm' and 118
   if ttl and not now then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
@@ -142,6 +141,7 @@ for i = 1, #KEYS do
       if operation == 'r' and from and from < to then raise(counter, from, to) end
     end
   end
+  if operation == 'e' and now > tonumber(item:sub(38, 53)) then reply = TOO_LATE end
   if not reply then
     if holder == nil then holder = redis.pcall('GET', key) end
     if not holder then

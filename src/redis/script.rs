@@ -25,7 +25,7 @@ const LATEST: i64 = 9_999_999_999_999_999;
 #[derive(Debug)]
 pub(super) struct Item<'a> {
     pub(super) request: &'a Request,
-    /// A9: the last moment at which an acquire may act, in microseconds of the node's clock.
+    /// A9: the last moment at which something may set a key or let it live on, in microseconds of the node's clock.
     pub(super) latest: i64,
     /// F5: counters below this are from before the node's last start, in microseconds of its clock.
     pub(super) oldest_counter: i64,
@@ -120,6 +120,7 @@ fn pack(item: &Item<'_>, to: &mut Vec<u8>) {
         }
         Action::Extend { ttl } => {
             head(b'e');
+            digits(latest, to);
             number(millis(ttl) as u64, to);
         }
         Action::Release { counter, news } => {
@@ -242,7 +243,9 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
     };
     match (entry, request.action) {
         (Value::String(error), _) => Err(fault::from_message(&error)),
-        (Value::Integer(TOO_LATE), _) if sets => Err(Fault::TooLate),
+        (Value::Integer(TOO_LATE), action) if sets || matches!(action, Action::Extend { .. }) => {
+            Err(Fault::TooLate)
+        }
         (Value::Integer(DONE), _) if sets && !counts => Ok(Reply::Granted { counter: None }),
         // It was held when the plain SET came, and no longer is.
         (Value::Integer(MISSING), _) if sets => Ok(Reply::Held {

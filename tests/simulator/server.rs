@@ -278,6 +278,7 @@ impl State {
                     None => Reply::Missing,
                 }),
             },
+            Action::Extend { .. } if time > call.latest => Err(Fault::TooLate),
             Action::Extend { ttl } => match (self.keys.get_mut(key), mine) {
                 (None, _) => Ok(Reply::Missing),
                 (Some(_), false) => Ok(Reply::Foreign),

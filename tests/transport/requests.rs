@@ -37,6 +37,30 @@ async fn a_request_that_a_stopped_server_finds_later_refuses_itself() {
     assert_eq!(keys(node).await, 0);
 }
 
+/// A9: or it would let a key live on for which nobody cleans up any more.
+#[tokio::test]
+async fn an_extension_that_a_stopped_server_finds_later_refuses_itself() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = connect(&testbed).await;
+    for fencing in [true, false] {
+        let lock = redlock.lock("late").ttl(Duration::from_secs(60)).watchdog(false);
+        let lock = lock.node_budget(Duration::from_millis(100)).fencing(fencing);
+        let lease = lock.acquire().await.unwrap();
+        let before = calls(node, "evalsha").await;
+        node.stop().unwrap();
+        lease.extend().await.unwrap_err();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        node.resume().unwrap();
+        eventually("it is found", async || calls(node, "evalsha").await > before).await;
+        let left = node.command(&["PTTL", "quorlock:late"]).await.unwrap();
+        assert!(left.as_int().unwrap() < 59_800, "{left:?}");
+        // In time, it is done.
+        lease.extend().await.unwrap();
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    }
+}
+
 /// A6 is the only line of defence of a plain SET: its deletion is behind it in the same connection.
 #[tokio::test]
 async fn a_plain_set_that_a_stopped_server_finds_later_is_deleted_behind_it() {
