@@ -23,11 +23,10 @@ use crate::stragglers::{Stragglers, counter};
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.
 const RELEASE_BUDGET: Duration = Duration::from_secs(1);
-/// W3: when the others have split their votes, silent nodes are waited for so many times as long as those took; but this long
-/// at least, and no longer than this part of their budget.
-const STALEMATE: u32 = 8;
-const SHORTEST_STALEMATE: Duration = Duration::from_millis(5);
-const LONGEST_STALEMATE: u32 = 10;
+/// W3: this part of their budget silent nodes are waited for when the others have split their votes,
+const STALEMATE: u32 = 10;
+/// and then not again for so many times as long.
+const UNTIL_NEXT_STALEMATE: u32 = 10;
 /// W3: how often the others are asked again.
 const MOST_ELECTIONS: u32 = 3;
 /// How wrong the estimate of a node's clock may be that its refusal of late requests rests on (A9).
@@ -180,9 +179,8 @@ impl Claim {
         acquire
             .settle(|tally| tally.verdict() != Verdict::Pending || tally.is_contested())
             .await;
-        let patience = (STALEMATE * acquire.round_trip()).max(SHORTEST_STALEMATE);
-        let patience = patience.min(acquire.budget / LONGEST_STALEMATE);
-        let over = acquire.until((Instant::now() + patience).min(acquire.started + acquire.budget));
+        let (patience, end) = (acquire.budget / STALEMATE, acquire.started + acquire.budget);
+        let over = acquire.until((Instant::now() + patience).min(end));
         tokio::pin!(over);
         loop {
             let verdict = acquire.tally().verdict();
@@ -195,7 +193,12 @@ impl Claim {
             tokio::select! {
                 biased;
                 _ = acquire.hear() => {}
-                () = &mut over => acquire.call_silent(),
+                () = &mut over => {
+                    acquire.call_silent(UNTIL_NEXT_STALEMATE * patience);
+                    if Instant::now() >= end {
+                        acquire.give_up();
+                    }
+                }
             }
         }
     }

@@ -56,8 +56,8 @@ struct State {
     turns: Turns,
     /// Opened by the first who waits for somebody elsewhere, closed when nobody has waited for a while.
     announcements: Option<Arc<Announcements>>,
-    /// When somebody left it last.
-    left: Option<Instant>,
+    /// When somebody last waited for somebody elsewhere, as far as is known.
+    waited: Option<Instant>,
     /// Whether a [`Trace`] of those who have left is kept.
     has_trace: bool,
     /// The leases of this process, and until when each is held.
@@ -167,7 +167,6 @@ impl<T: Send + 'static> Stay<T> {
     fn leave_trace(&self) {
         let now = Instant::now();
         let mut state = lock(&self.queue.state);
-        state.left = Some(now);
         let is_of_use = state.announcements.is_some() || state.turns.others_first(now).is_some();
         if is_of_use && !state.has_trace {
             state.has_trace = true;
@@ -196,24 +195,32 @@ impl<T: Send + 'static> Drop for Stay<T> {
 struct Trace<T: Send + 'static>(Stay<T>);
 
 impl<T: Send + 'static> Trace<T> {
-    /// Until nobody has waited for a while, or is to wait any more.
+    /// Until there is nothing left to remember, or nobody is to wait any more.
     async fn fade(self) {
         let Stay { queues, queue, .. } = &self.0;
-        let mut until = Instant::now() + REMEMBERED;
         loop {
+            let until = Instant::now() + REMEMBERED;
             tokio::select! {
                 () = queues.closed.cancelled() => return,
                 () = sleep_until(&queues.home, until) => {}
             }
-            let now = Instant::now();
-            until = match queue.waiting.load(SeqCst) {
-                0 => lock(&queue.state).left.map_or(now, |left| left + REMEMBERED),
-                _ => now + REMEMBERED,
-            };
-            if until <= now {
+            drop(queue.unused_announcements());
+            let state = lock(&queue.state);
+            if state.announcements.is_none() && state.turns.others_first(Instant::now()).is_none() {
                 return;
             }
         }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Those that nobody has needed for a while.
+    fn unused_announcements(&self) -> Option<Arc<Announcements>> {
+        let mut state = lock(&self.state);
+        // Whoever waits now is counted before it begins to listen.
+        let is_used =
+            self.waiting.load(SeqCst) > 0 || state.waited.is_some_and(|waited| waited.elapsed() < REMEMBERED);
+        if is_used { None } else { state.announcements.take() }
     }
 }
 
@@ -222,7 +229,7 @@ impl<T: Send + 'static> Drop for Trace<T> {
         let queue = &self.0.queue;
         let mut state = lock(&queue.state);
         state.has_trace = false;
-        // Whoever waits now is counted before it begins to listen.
+        // Where it is closed, or the runtime has ended.
         let unused = match queue.waiting.load(SeqCst) {
             0 => state.announcements.take(),
             _ => None,
@@ -299,6 +306,7 @@ impl<T: Clone + Send + 'static> Place<T> {
     /// Asked for in vain: unless somebody of this process has it, somebody elsewhere does.
     pub(crate) fn refused(&self) {
         let mut state = lock(&self.stay.queue.state);
+        state.waited = Some(Instant::now());
         if state.leases.is_empty() {
             state.turns.refused();
         }

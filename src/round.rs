@@ -3,8 +3,8 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeVote, Votes, vote};
+use crate::mutex::lock;
 use crate::node::{Action, Fault, Fencing, Node, OwnerToken, Reply, Request};
 use crate::protocol::fencing::credible;
 use crate::protocol::quorum::{Tally, Verdict};
@@ -52,8 +53,8 @@ pub(crate) struct Home {
     pub(crate) clock: Clock,
     /// How far each node's clock is known to have been put forward.
     advanced: Arc<[AtomicU64]>,
-    /// Which nodes somebody has waited for in vain since they last answered.
-    silent: Arc<[AtomicBool]>,
+    /// Until when nodes are believed to be silent that somebody has waited for in vain.
+    silent: Arc<Mutex<Vec<Option<Instant>>>>,
     owners: Owners,
 }
 
@@ -74,7 +75,7 @@ impl Home {
             runtime,
             clock,
             advanced: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
-            silent: (0..nodes).map(|_| AtomicBool::new(false)).collect(),
+            silent: Arc::new(Mutex::new(vec![None; nodes])),
             owners,
         }
     }
@@ -172,23 +173,25 @@ impl Round {
     pub(crate) async fn hear(&mut self) -> Option<usize> {
         let (number, answer) = next_of(&mut self.outstanding).await?;
         self.round_trip = self.asked.elapsed();
-        self.home.silent[number].store(false, Relaxed);
+        lock(&self.home.silent)[number] = None;
         self.record(number, answer);
         Some(number)
     }
 
-    /// Those who have not answered yet have been waited for long enough.
-    pub(crate) fn call_silent(&self) {
-        for call in &self.outstanding {
-            self.home.silent[call.number].store(true, Relaxed);
-        }
-    }
-
-    /// Whether that is so, now or since somebody else waited for them, of all those who have not answered yet.
-    pub(crate) fn only_silent_are_left(&self) -> bool {
+    /// Those who have not answered yet have been waited for long enough, and need not be again for a while.
+    pub(crate) fn call_silent(&self, a_while: Duration) {
+        let until = Instant::now() + a_while;
+        let mut silent = lock(&self.home.silent);
         self.outstanding
             .iter()
-            .all(|call| self.home.silent[call.number].load(Relaxed))
+            .for_each(|call| silent[call.number] = Some(until));
+    }
+
+    /// Whether that is so of all those who have not answered yet. Somebody else may have waited for them.
+    pub(crate) fn only_silent_are_left(&self) -> bool {
+        let (now, silent) = (Instant::now(), lock(&self.home.silent));
+        let is_silent = |call: &Outstanding| silent[call.number].is_some_and(|until| now < until);
+        self.outstanding.iter().all(is_silent)
     }
 
     /// How long the last one to answer took, of those who have.

@@ -382,7 +382,7 @@ async fn a_hung_node_does_not_keep_the_lock_from_those_who_contend_for_it() {
                 for _ in 0..5 {
                     let lease = manager
                         .lock("job")
-                        .ttl(ms(600_000))
+                        .ttl(ms(10_000))
                         .forever()
                         .acquire()
                         .await
@@ -444,6 +444,27 @@ async fn who_has_it_and_waits_no_more_does_not_listen() {
     assert!(lease.is_held());
     assert!(servers.iter().all(|server| server.listeners() == 0));
     let _ = lease.release().await;
+}
+
+/// Nor does who goes on taking it as anybody does who finds it free.
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_once_does_not_listen_for_ever() {
+    let servers = servers(3);
+    let (lease, waiting) = held_and_waited_for(&servers).await;
+    sleep(ms(500)).await;
+    waiting.abort();
+    let _ = lease.release().await;
+    let manager = manager(&servers);
+    let holder = manager.lock("job").acquire().await.unwrap();
+    manager.lock("job").within(ms(100)).acquire().await.unwrap_err();
+    let _ = holder.release().await;
+    for _ in 0..20 {
+        let lease = manager.lock("job").acquire().await.unwrap();
+        sleep(ms(200)).await;
+        let _ = lease.release().await;
+        sleep(ms(200)).await;
+    }
+    assert!(servers.iter().all(|server| server.listeners() == 0));
 }
 
 /// How many wait is what a quorum of nodes says.

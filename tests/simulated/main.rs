@@ -10,6 +10,7 @@ mod cleaning;
 mod contention;
 mod healing;
 mod jumps;
+mod leftovers;
 mod nodes;
 mod queueing;
 mod renewing;

@@ -1,0 +1,94 @@
+//! What somebody has left on some of the nodes, who will not come back for it: it stands there until it expires. It is no
+//! contender that gives its votes back (W3), and nobody may be kept from the others by it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use quorlock::Redlock;
+use quorlock::node::{Action, OwnerToken, Reply};
+use tokio::time::Instant;
+
+use crate::nodes::{Plan, Puppet, ms, redlock, yes};
+
+fn free(number: usize, after: Duration) -> Arc<Puppet> {
+    Puppet::new(number, move |action| Plan::Answer(after, Ok(yes(action))))
+}
+
+fn left_behind(number: usize, after: Duration, token: u128) -> Arc<Puppet> {
+    Puppet::new(number, move |action| {
+        let reply = match action {
+            Action::Acquire { .. } => Reply::Held {
+                remaining: Some(ms(3_600_000)),
+                holder: Some(OwnerToken::from(token)),
+                listeners: 0,
+            },
+            Action::Release { .. } | Action::Extend { .. } => Reply::Foreign,
+            action => yes(action),
+        };
+        Plan::Answer(after, Ok(reply))
+    })
+}
+
+/// Hangs once, and is slower than others after that.
+fn once_silent(number: usize) -> Arc<Puppet> {
+    let asked = AtomicUsize::new(0);
+    Puppet::new(number, move |action| {
+        let is_first = matches!(action, Action::Acquire { .. }) && asked.fetch_add(1, SeqCst) == 0;
+        match is_first {
+            true => Plan::Never,
+            false => Plan::Answer(ms(2), Ok(yes(action))),
+        }
+    })
+}
+
+/// How long it takes to get the lock.
+async fn get(nodes: &[Arc<Puppet>]) -> Duration {
+    let manager = redlock(nodes, Redlock::builder().ttl(ms(10_000)));
+    let started = Instant::now();
+    let waiting = manager.lock("job").within(ms(60_000)).acquire();
+    drop(waiting.await.unwrap());
+    started.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_farther_away_is_heard_all_the_same() {
+    for token in [0, u128::MAX / 2, u128::MAX] {
+        let three = [free(0, ms(1)), left_behind(1, ms(1), token), free(2, ms(20))];
+        assert_eq!(get(&three).await, ms(20));
+        let five = [
+            free(0, ms(1)),
+            free(1, ms(1)),
+            left_behind(2, ms(1), token),
+            free(3, ms(20)),
+            free(4, ms(20)),
+        ];
+        assert_eq!(get(&five).await, ms(20));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_silent_is_heard_again() {
+    for token in [0, u128::MAX / 2, u128::MAX] {
+        let three = [free(0, ms(1)), left_behind(1, ms(1), token), once_silent(2)];
+        assert!(get(&three).await < ms(2_000));
+        let five = [
+            free(0, ms(1)),
+            left_behind(1, ms(1), token),
+            left_behind(2, ms(1), token),
+            once_silent(3),
+            once_silent(4),
+        ];
+        assert!(get(&five).await < ms(2_000));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_waited_for_longer_than_the_budget() {
+    let silent = Puppet::new(2, |_| Plan::Never);
+    let nodes = [free(0, ms(1)), left_behind(1, ms(95), 0), silent];
+    let manager = redlock(&nodes, Redlock::builder().ttl(ms(1_000)));
+    let started = Instant::now();
+    manager.lock("job").try_acquire().await.unwrap_err();
+    assert!(started.elapsed() <= ms(101), "{:?}", started.elapsed());
+}
