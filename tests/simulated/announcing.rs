@@ -1,5 +1,6 @@
 //! W2: nodes tell of releases, so that those who wait elsewhere need not ask.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +22,19 @@ fn servers(nodes: usize) -> Vec<Arc<Server>> {
 
 fn manager(servers: &[Arc<Server>]) -> Redlock {
     redlock(servers, Redlock::builder().within(ms(600_000)))
+}
+
+/// Five, each request to which takes so many microseconds there, and so many back; and one may hang.
+fn scattered(seed: u64, one_way: RangeInclusive<u64>, hung: Option<usize>) -> Vec<Arc<Server>> {
+    let server = |number: usize| {
+        let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 32);
+        let one_way = one_way.clone();
+        Server::new(number, move || match hung == Some(number) {
+            true => ms(100_000),
+            false => Duration::from_micros(random.u64(one_way.clone())),
+        })
+    };
+    (0..5).map(server).collect()
 }
 
 type Waiting = JoinHandle<Result<Lease, AcquireError>>;
@@ -334,15 +348,7 @@ async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
     let mut won = 0;
     for seed in 0..50 {
         fastrand::seed(seed);
-        let servers: Vec<_> = (0..5)
-            .map(|number| {
-                let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 32);
-                Server::new(number, move || match number {
-                    4 => ms(100_000),
-                    _ => Duration::from_micros(random.u64(9_000..=11_000)),
-                })
-            })
-            .collect();
+        let servers = scattered(seed, 9_000..=11_000, Some(4));
         let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
         let started = Instant::now();
         let tries = managers.iter().map(|manager| manager.lock("job").try_acquire());
@@ -365,15 +371,7 @@ async fn a_hung_node_does_not_keep_the_lock_from_those_who_contend_for_it() {
     let (mut longest, mut together) = (Duration::ZERO, Duration::ZERO);
     for seed in 0..200 {
         fastrand::seed(seed);
-        let servers: Vec<_> = (0..5)
-            .map(|number| {
-                let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 32);
-                Server::new(number, move || match number {
-                    4 => ms(100_000),
-                    _ => Duration::from_micros(random.u64(4_000..=6_000)),
-                })
-            })
-            .collect();
+        let servers = scattered(seed, 4_000..=6_000, Some(4));
         let started = Instant::now();
         let mut contenders = JoinSet::new();
         for number in 0..4 {
@@ -408,12 +406,7 @@ async fn a_split_vote_is_settled_in_the_same_attempt() {
     let mut settled = 0;
     for seed in 0..200 {
         fastrand::seed(seed);
-        let servers: Vec<_> = (0..5)
-            .map(|number| {
-                let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 32);
-                Server::new(number, move || Duration::from_micros(random.u64(9_000..=11_000)))
-            })
-            .collect();
+        let servers = scattered(seed, 9_000..=11_000, None);
         let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
         let tries = managers.iter().map(|manager| manager.lock("job").try_acquire());
         let outcomes = join_all(tries).await;
