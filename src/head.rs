@@ -31,7 +31,7 @@ pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     home: &'a Home,
     /// How long nodes take to answer.
     round_trip: Duration,
-    /// Which nodes it was listening to by then.
+    /// Which nodes it was listening to when it last asked.
     hearing: Hearing,
     /// What each said.
     seen: Vec<Seen>,

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use tokio::time::{Instant, Sleep};
 
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeVote, Votes, vote};
-use crate::mutex::lock;
 use crate::node::{Action, Fault, Fencing, Node, OwnerToken, Reply, Request};
 use crate::protocol::fencing::credible;
 use crate::protocol::quorum::{Tally, Verdict};
@@ -53,8 +52,9 @@ pub(crate) struct Home {
     pub(crate) clock: Clock,
     /// How far each node's clock is known to have been put forward.
     advanced: Arc<[AtomicU64]>,
-    /// Until when nodes are believed to be silent that somebody has waited for in vain.
-    silent: Arc<Mutex<Vec<Option<Instant>>>>,
+    /// Until when nodes are believed to be silent that somebody has waited for in vain: microseconds since `began`, or zero.
+    silent: Arc<[AtomicU64]>,
+    began: Instant,
     owners: Owners,
 }
 
@@ -75,9 +75,14 @@ impl Home {
             runtime,
             clock,
             advanced: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
-            silent: Arc::new(Mutex::new(vec![None; nodes])),
+            silent: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
+            began: Instant::now(),
             owners,
         }
+    }
+
+    fn micros(&self, moment: Instant) -> u64 {
+        u64::try_from((moment - self.began).as_micros()).unwrap_or(u64::MAX)
     }
 
     /// A1: for one attempt.
@@ -173,24 +178,23 @@ impl Round {
     pub(crate) async fn hear(&mut self) -> Option<usize> {
         let (number, answer) = next_of(&mut self.outstanding).await?;
         self.round_trip = self.asked.elapsed();
-        lock(&self.home.silent)[number] = None;
+        self.home.silent[number].store(0, Relaxed);
         self.record(number, answer);
         Some(number)
     }
 
     /// Those who have not answered yet have been waited for long enough, and need not be again for a while.
     pub(crate) fn call_silent(&self, a_while: Duration) {
-        let until = Instant::now() + a_while;
-        let mut silent = lock(&self.home.silent);
-        self.outstanding
-            .iter()
-            .for_each(|call| silent[call.number] = Some(until));
+        let until = self.home.micros(Instant::now() + a_while);
+        for call in &self.outstanding {
+            self.home.silent[call.number].store(until, Relaxed);
+        }
     }
 
     /// Whether that is so of all those who have not answered yet. Somebody else may have waited for them.
     pub(crate) fn only_silent_are_left(&self) -> bool {
-        let (now, silent) = (Instant::now(), lock(&self.home.silent));
-        let is_silent = |call: &Outstanding| silent[call.number].is_some_and(|until| now < until);
+        let now = self.home.micros(Instant::now());
+        let is_silent = |call: &Outstanding| now < self.home.silent[call.number].load(Relaxed);
         self.outstanding.iter().all(is_silent)
     }
 
