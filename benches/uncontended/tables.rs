@@ -35,6 +35,30 @@ impl Series {
         )
     }
 
+    /// Both, each by itself and against others.
+    fn acquire_and_release<'a>(
+        &self,
+        bases: impl Iterator<Item = (&'a str, Option<&'a Series>)> + Clone,
+        row: &mut Vec<String>,
+        entry: &mut Map<String, Value>,
+    ) {
+        type Value = fn(&Sample, f64) -> f64;
+        let what: [(&str, Value); 2] = [("acquire", Sample::acquire_us), ("release", Sample::release_us)];
+        for (what, value) in what {
+            for (label, p) in P {
+                let value = |sample: &Sample| value(sample, p);
+                let micros = self.median(value);
+                row.push(format!("{micros:.0}"));
+                entry.insert(format!("{what}_{label}_us"), json!(micros));
+                for (against, base) in bases.clone() {
+                    let ratio = base.map_or(f64::NAN, |base| self.ratio(base, value));
+                    row.push(times(ratio));
+                    entry.insert(format!("{what}_{label}_x_{against}"), json!(ratio));
+                }
+            }
+        }
+    }
+
     fn failures(&self) -> Failures {
         let mut all = Failures::default();
         self.rounds.iter().for_each(|round| all.merge(&round.failures));
@@ -74,22 +98,10 @@ impl Report {
         for series in all {
             let mut row = vec![series.name.to_owned()];
             let mut entry = Map::new();
-            type Value = fn(&Sample, f64) -> f64;
-            let what: [(&str, Value); 2] = [("acquire", Sample::acquire_us), ("release", Sample::release_us)];
-            for (what, value) in what {
-                for (label, p) in P {
-                    let value = |sample: &Sample| value(sample, p);
-                    let micros = series.median(value);
-                    row.push(format!("{micros:.0}"));
-                    entry.insert(format!("{what}_{label}_us"), json!(micros));
-                    for (against, other) in others {
-                        let ratio =
-                            find(other(series.name)).map_or(f64::NAN, |base| series.ratio(base, value));
-                        row.push(times(ratio));
-                        entry.insert(format!("{what}_{label}_x_{against}"), json!(ratio));
-                    }
-                }
-            }
+            let bases = others
+                .iter()
+                .map(|(against, other)| (*against, find(other(series.name))));
+            series.acquire_and_release(bases, &mut row, &mut entry);
             self.end_of_row(title, series, &mut row, &mut entry);
             json.insert(series.name.into(), entry.into());
             table.rows.push(row);
@@ -239,20 +251,8 @@ impl Report {
                 let name = format!("{} {what}, {}", step.size, series.name);
                 let mut row = vec![name.clone()];
                 let mut entry = Map::new();
-                type Value = fn(&Sample, f64) -> f64;
-                let of: [(&str, Value); 2] =
-                    [("acquire", Sample::acquire_us), ("release", Sample::release_us)];
-                for (of, value) in of {
-                    for (label, p) in P {
-                        let value = |sample: &Sample| value(sample, p);
-                        let micros = series.median(value);
-                        let (floor, first) = (series.ratio(&step.floor, value), series.ratio(first, value));
-                        row.extend([format!("{micros:.0}"), times(floor), times(first)]);
-                        entry.insert(format!("{of}_{label}_us"), json!(micros));
-                        entry.insert(format!("{of}_{label}_x_floor"), json!(floor));
-                        entry.insert(format!("{of}_{label}_x_first"), json!(first));
-                    }
-                }
+                let bases = [("floor", Some(&step.floor)), ("first", Some(first))];
+                series.acquire_and_release(bases.into_iter(), &mut row, &mut entry);
                 self.end_of_row(title, series, &mut row, &mut entry);
                 json.insert(name, entry.into());
                 table.rows.push(row);
