@@ -1,19 +1,22 @@
-//! Removes what attempts and leases leave on nodes (A6): one task per node, which asks until the node confirms.
+//! Removes what attempts and leases leave on nodes (A6): asked for at once, and then by one task per node until the node
+//! confirms.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::node::{Fault, Node, Reply, Request};
 use crate::protocol::backoff::Backoff;
-use crate::round::{Answer, Home, Nodes};
+use crate::round::{self, Answer, Home, Nodes};
 
 /// For a node to answer. Nobody waits for it, so it may be generous.
 const BUDGET: Duration = Duration::from_secs(1);
@@ -30,7 +33,18 @@ const MOST_KEPT: usize = 100_000;
 pub(crate) struct Janitor {
     home: Home,
     pending: TaskTracker,
-    inboxes: Arc<[mpsc::UnboundedSender<Item>]>,
+    nodes: Nodes,
+    desks: Arc<[Desk]>,
+}
+
+/// Where leftovers of one node are handed in.
+#[derive(Debug)]
+struct Desk {
+    inbox: mpsc::UnboundedSender<Item>,
+    /// So many more may be asked about at once.
+    room: Arc<Semaphore>,
+    /// The node fails: it is asked about one at a time, and not before that one's turn.
+    fails: Arc<AtomicBool>,
 }
 
 /// A key that may hold our token on one node.
@@ -55,6 +69,8 @@ struct Item {
     leftover: Leftover,
     /// Everything is asked about once, even if it should have expired: a clock may have been set.
     tried: bool,
+    /// That it was asked about at once.
+    room: Option<OwnedSemaphorePermit>,
     _pending: TaskTrackerToken,
 }
 
@@ -62,14 +78,21 @@ impl Janitor {
     pub(crate) fn new(nodes: &Nodes, home: Home) -> Self {
         let sweep = |node: &Arc<dyn Node>| {
             let (inbox, items) = mpsc::unbounded_channel();
-            home.runtime.spawn(Sweeper::new(node.clone()).work(items));
-            inbox
+            let sweeper = Sweeper::new(node.clone());
+            let fails = sweeper.fails.clone();
+            home.runtime.spawn(sweeper.work(items));
+            Desk {
+                inbox,
+                room: Arc::new(Semaphore::new(MOST_ASKED)),
+                fails,
+            }
         };
-        let inboxes = nodes.iter().map(sweep).collect();
+        let desks = nodes.iter().map(sweep).collect();
         Janitor {
             home,
             pending: TaskTracker::new(),
-            inboxes,
+            nodes: nodes.clone(),
+            desks,
         }
     }
 
@@ -78,10 +101,26 @@ impl Janitor {
     }
 
     /// Neither blocks nor needs a runtime. Once the runtime has ended, it does nothing: there is no connection left.
-    pub(crate) fn remove(&self, node: usize, leftover: Leftover) {
-        let _ = self.inboxes[node].send(Item {
+    ///
+    /// When this returns, the release has its place in the node's lane, if there was room: who asks next, from the same task,
+    /// shall not find what has just been given up.
+    pub(crate) fn remove(&self, node: usize, mut leftover: Leftover) {
+        let desk = &self.desks[node];
+        let mut room = None;
+        if leftover.asked.is_none() && !desk.fails.load(Relaxed) {
+            room = desk.room.clone().try_acquire_owned().ok();
+        }
+        if room.is_some() {
+            let request = leftover.request.clone();
+            let ask = || round::ask(&self.nodes, node, request, BUDGET, &self.home).call;
+            // A node of somebody's own making may panic, and this may be called because one has.
+            leftover.asked = catch_unwind(AssertUnwindSafe(ask)).ok();
+            leftover.unsent = None;
+        }
+        let _ = desk.inbox.send(Item {
             leftover,
             tried: false,
+            room,
             _pending: self.pending.token(),
         });
     }
@@ -105,6 +144,8 @@ struct Sweeper {
     waiting: VecDeque<Item>,
     /// While the node fails: how often it has, and when it is tried again.
     failing: Option<(u32, Instant)>,
+    /// The same, for those who leave something.
+    fails: Arc<AtomicBool>,
 }
 
 impl Sweeper {
@@ -114,6 +155,7 @@ impl Sweeper {
             backoff: Backoff::new(FASTEST, SLOWEST),
             waiting: VecDeque::new(),
             failing: None,
+            fails: Arc::default(),
         }
     }
 
@@ -148,6 +190,8 @@ impl Sweeper {
                 Some((mut item, answer)) = asked.next() => match answer {
                     Ok(reply) => {
                         self.failing = None;
+                        self.fails.store(false, Relaxed);
+                        item.room = None;
                         let told = item.leftover.told.take();
                         if let (Reply::Released { listeners }, Some(told)) = (reply, told) {
                             told(listeners);
@@ -195,6 +239,7 @@ impl Sweeper {
                 let expiry = untils.filter(|until| *until > now).min();
                 let next_try = expiry.map_or(now + delay, |expiry| expiry.min(now + delay));
                 self.failing = Some((failures, next_try));
+                self.fails.store(true, Relaxed);
             }
         }
         if item.leftover.until > now {
@@ -203,6 +248,7 @@ impl Sweeper {
     }
 
     fn keep(&mut self, mut item: Item) {
+        item.room = None;
         if self.failing.is_some() {
             item.leftover.unsent = None;
             item.leftover.told = None;

@@ -5,6 +5,7 @@ use std::sync::{Once, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use quorlock::ReleaseOutcome;
 use tokio::time::timeout;
 
@@ -15,6 +16,7 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
     behaviours![false;
         dropping_a_lease_deletes_its_keys,
         dropping_a_lease_outside_of_a_runtime_deletes_its_keys,
+        whoever_asks_after_a_drop_is_behind_the_deletion,
         dropping_a_lease_after_its_runtime_neither_panics_nor_blocks,
         a_lease_outlives_its_manager,
         dropping_an_acquire_deletes_what_it_may_have_set,
@@ -38,6 +40,25 @@ async fn dropping_a_lease_outside_of_a_runtime_deletes_its_keys(world: &World) {
     world.spread(&resource).await;
     thread::spawn(move || drop(lease)).join().unwrap();
     world.gone(&resource).await;
+}
+
+/// Also in the same breath, without giving the background a moment, and in a single attempt.
+async fn whoever_asks_after_a_drop_is_behind_the_deletion(world: &World) {
+    let redlock = world.redlock().await;
+    let resource = world.resource("job");
+    let lock = || redlock.lock(resource.as_str()).ttl(world.ttl());
+    for _ in 0..20 {
+        drop(lock().try_acquire().await.expect("its own lease is in the way"));
+    }
+    for _ in 0..20 {
+        // Polled once, and dropped: it may have set the key by then.
+        let mut acquiring = Box::pin(lock().try_acquire());
+        if (&mut acquiring).now_or_never().is_none() {
+            drop(acquiring);
+        }
+        drop(lock().try_acquire().await.expect("its own attempt is in the way"));
+    }
+    redlock.shutdown().await;
 }
 
 async fn dropping_a_lease_after_its_runtime_neither_panics_nor_blocks(world: &World) {

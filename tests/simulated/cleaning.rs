@@ -62,6 +62,39 @@ async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all
     assert_eq!(removed.len(), LEASES);
 }
 
+/// What is dropped is asked about at once, but not all of it where nothing comes back.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_hangs_is_not_sent_all_that_is_dropped() {
+    const LEASES: usize = 1_000;
+    let nodes = puppets(3, |node, action| match action {
+        Action::Release { .. } if node == 0 => Plan::Never,
+        other => at_once(Ok(yes(other))),
+    });
+    let redlock = redlock(
+        &nodes,
+        Redlock::builder().ttl(Duration::from_secs(3_600)).watchdog(false),
+    );
+    let asked = |node: usize| {
+        nodes[node]
+            .calls()
+            .iter()
+            .filter(|call| call.is_release())
+            .count()
+    };
+    for _ in 0..5 {
+        let mut leases = Vec::new();
+        for number in 0..LEASES {
+            leases.push(redlock.lock(format!("job{number}")).acquire().await.unwrap());
+        }
+        drop(leases);
+        assert!(asked(1) > 0, "nothing is asked about at once");
+        // With a try a second from here on.
+        sleep(Duration::from_secs(5)).await;
+        assert!(asked(0) < 200, "{} sent to a node that hangs", asked(0));
+    }
+    assert_eq!([asked(1), asked(2)], [5 * LEASES; 2]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_attempts_under_way_and_hands_out_no_lease_after_it() {
     let nodes = puppets(3, |_, action| match action {
