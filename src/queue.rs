@@ -3,7 +3,9 @@
 //! Only the one in front talks to the nodes, so that a thousand who wait cost the nodes no more than one does. While somebody
 //! of this process holds it, not even that one has to.
 
-use std::collections::HashMap;
+mod holding;
+mod registry;
+
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -11,36 +13,21 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::claim::Heirs;
 use crate::ear::Announcements;
 use crate::mutex::lock;
-use crate::news::News;
-use crate::protocol::quorum::{quorum, vouched_for};
 use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
 use crate::turns::Turns;
 
+pub(crate) use holding::Held;
+pub(crate) use registry::Queues;
+use registry::Stay;
+
 /// How long a queue is remembered after the last one has left it: its subscriptions, and whose turn it is elsewhere.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// The queues of one manager. `T` is what whoever is in front was told last.
-pub(crate) struct Queues<T> {
-    by_key: Arc<Mutex<ByKey<T>>>,
-    home: Handle,
-    /// Nothing is remembered any more.
-    closed: CancellationToken,
-}
-
-type ByKey<T> = HashMap<Arc<str>, Entry<T>>;
-
-struct Entry<T> {
-    queue: Arc<Queue<T>>,
-    /// How many keep it in existence. Not what its own counter says: those who are just leaving are still counted there.
-    stays: usize,
-}
-
+/// Those who wait for one key. `T` is what whoever is in front was told last.
 struct Queue<T> {
     /// Held by who is in front. Fair: it goes to who has waited longest.
     turn: Arc<Turn<()>>,
@@ -65,155 +52,17 @@ struct State {
     next: u64,
 }
 
-/// Something that is held until some time.
-pub(crate) trait Held: Send + Sync {
-    fn until(&self) -> Instant;
-}
-
-impl<T: Send + 'static> Queues<T> {
-    pub(crate) fn new(home: &Handle) -> Self {
-        Queues {
-            by_key: Arc::default(),
-            home: home.clone(),
-            closed: CancellationToken::new(),
-        }
-    }
-
-    /// Nobody is to wait any more.
-    pub(crate) fn close(&self) {
-        self.closed.cancel();
-    }
-
-    /// When what is returned is dropped, queues are forgotten as soon as nobody is in them.
-    pub(crate) fn until_closed(&self) -> DropGuard {
-        self.closed.clone().drop_guard()
-    }
-
-    /// Takes the last place in the queue for a key, which is made if there is none.
-    pub(crate) fn enter(&self, key: &Arc<str>) -> Place<T> {
-        let stay = self.stay(key);
-        stay.queue.waiting.fetch_add(1, SeqCst);
-        Place { stay, turn: None }
-    }
-
-    /// Somebody of this process has got the lock, which so many nodes keep.
-    pub(crate) fn got(&self, key: &Arc<str>, nodes: usize) -> (Holding<T>, HeldBy<T>) {
-        let stay = self.stay(key);
-        let id = {
-            let mut state = lock(&stay.queue.state);
-            // The one in front is still among them.
-            let waiting = stay.queue.waiting.load(SeqCst).saturating_sub(1);
-            state.turns.got(waiting, Instant::now());
-            state.next += 1;
-            state.next
-        };
-        let held_by = HeldBy {
-            queue: Arc::downgrade(&stay.queue),
-            id,
-        };
-        let others = Mutex::new(vec![None; nodes]);
-        (Holding { stay, id, others }, held_by)
-    }
-
-    fn stay(&self, key: &Arc<str>) -> Stay<T> {
-        let new = || Entry {
-            queue: Arc::new(Queue {
-                turn: Arc::default(),
-                freed: Notify::new(),
-                told: Mutex::new(None),
-                waiting: AtomicUsize::new(0),
-                state: Mutex::default(),
-            }),
-            stays: 0,
-        };
-        let queue = {
-            let mut queues = lock(&self.by_key);
-            let entry = queues.entry(key.clone()).or_insert_with(new);
-            entry.stays += 1;
-            entry.queue.clone()
-        };
-        Stay {
-            queues: self.clone(),
-            key: key.clone(),
-            queue,
-        }
-    }
-
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        lock(&self.by_key).len()
-    }
-}
-
-impl<T> Clone for Queues<T> {
-    fn clone(&self) -> Self {
-        Queues {
-            by_key: self.by_key.clone(),
-            home: self.home.clone(),
-            closed: self.closed.clone(),
-        }
-    }
-}
-
-/// Keeps a queue in existence.
-struct Stay<T: Send + 'static> {
-    queues: Queues<T>,
-    key: Arc<str>,
-    queue: Arc<Queue<T>>,
-}
-
-impl<T: Send + 'static> Stay<T> {
-    /// To be called by whoever leaves: what is of use to those who come soon is remembered for a while.
-    fn leave_trace(&self) {
-        let now = Instant::now();
-        let mut state = lock(&self.queue.state);
-        let is_of_use = state.announcements.is_some() || state.turns.others_first(now).is_some();
-        if is_of_use && !state.has_trace {
-            state.has_trace = true;
-            drop(state);
-            let trace = Trace(self.queues.stay(&self.key));
-            // Where the runtime has ended, the task is dropped at once, and the trace with it.
-            self.queues.home.spawn(trace.fade());
-        }
-    }
-}
-
-impl<T: Send + 'static> Drop for Stay<T> {
-    fn drop(&mut self) {
-        let mut queues = lock(&self.queues.by_key);
-        let Some(entry) = queues.get_mut(&self.key) else {
-            return;
-        };
-        entry.stays -= 1;
-        if entry.stays == 0 {
-            queues.remove(&self.key);
-        }
-    }
-}
-
-/// Keeps a queue for those who come soon.
-struct Trace<T: Send + 'static>(Stay<T>);
-
-impl<T: Send + 'static> Trace<T> {
-    /// Until there is nothing left to remember, or nobody is to wait any more.
-    async fn fade(self) {
-        let Stay { queues, queue, .. } = &self.0;
-        loop {
-            let until = Instant::now() + REMEMBERED;
-            tokio::select! {
-                () = queues.closed.cancelled() => return,
-                () = sleep_until(&queues.home, until) => {}
-            }
-            drop(queue.unused_announcements());
-            let state = lock(&queue.state);
-            if state.announcements.is_none() && state.turns.others_first(Instant::now()).is_none() {
-                return;
-            }
-        }
-    }
-}
-
 impl<T> Queue<T> {
+    fn new() -> Self {
+        Queue {
+            turn: Arc::default(),
+            freed: Notify::new(),
+            told: Mutex::new(None),
+            waiting: AtomicUsize::new(0),
+            state: Mutex::default(),
+        }
+    }
+
     /// Those that nobody has needed for a while.
     fn unused_announcements(&self) -> Option<Arc<Announcements>> {
         let mut state = lock(&self.state);
@@ -224,25 +73,19 @@ impl<T> Queue<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Trace<T> {
-    fn drop(&mut self) {
-        let queue = &self.0.queue;
-        let mut state = lock(&queue.state);
-        state.has_trace = false;
-        // Where it is closed, or the runtime has ended.
-        let unused = match queue.waiting.load(SeqCst) {
-            0 => state.announcements.take(),
-            _ => None,
-        };
-        drop(state);
-        drop(unused);
-    }
-}
-
 /// A place in a queue. Dropping it leaves the queue.
 pub(crate) struct Place<T: Send + 'static> {
     turn: Option<OwnedMutexGuard<()>>,
     stay: Stay<T>,
+}
+
+impl<T: Send + 'static> Queues<T> {
+    /// Takes the last place in the queue for a key, which is made if there is none.
+    pub(crate) fn enter(&self, key: &Arc<str>) -> Place<T> {
+        let stay = self.stay(key);
+        stay.queue.waiting.fetch_add(1, SeqCst);
+        Place { stay, turn: None }
+    }
 }
 
 impl<T: Clone + Send + 'static> Place<T> {
@@ -339,68 +182,11 @@ impl<T: Send + 'static> Drop for Place<T> {
     }
 }
 
-/// A lock that is held in this process.
-pub(crate) struct Holding<T: Send + 'static> {
-    stay: Stay<T>,
-    id: u64,
-    /// How many wait elsewhere, as each node has told.
-    others: Mutex<Vec<Option<u32>>>,
-}
-
-/// By what it is held.
-pub(crate) struct HeldBy<T> {
-    queue: Weak<Queue<T>>,
-    id: u64,
-}
-
-impl<T> HeldBy<T> {
-    pub(crate) fn is(self, lease: Weak<dyn Held>) {
-        if let Some(queue) = self.queue.upgrade() {
-            lock(&queue.state).leases.push((self.id, lease));
-        }
-    }
-}
-
-impl<T: Send + 'static> Heirs for Holding<T> {
-    fn news(&self) -> News {
-        let queue = &self.stay.queue;
-        let anybody_waits = queue.waiting.load(SeqCst) > 0;
-        let stays = lock(&queue.state).turns.given_up(anybody_waits, Instant::now());
-        if stays { News::PassedOn } else { News::Free }
-    }
-
-    fn freed(&self) {
-        lock(&self.stay.queue.state)
-            .leases
-            .retain(|(id, _)| *id != self.id);
-        if self.stay.queue.waiting.load(SeqCst) > 0 {
-            self.stay.queue.freed.notify_one();
-        }
-    }
-
-    fn told(&self, node: usize, listeners: u32) {
-        let mut state = lock(&self.stay.queue.state);
-        let hears = |announcements: &Arc<Announcements>| announcements.hears(node);
-        let own = u32::from(state.announcements.as_ref().is_some_and(hears));
-        let mut others = lock(&self.others);
-        others[node] = Some(listeners.saturating_sub(own));
-        if others.iter().flatten().count() >= quorum(others.len()) {
-            let said = others.iter().map(|others| others.unwrap_or(0)).collect();
-            state.turns.told(vouched_for(said), Instant::now());
-        }
-    }
-}
-
-impl<T: Send + 'static> Drop for Holding<T> {
-    fn drop(&mut self) {
-        self.stay.leave_trace();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use crate::claim::Heirs;
+    use crate::news::News;
     use tokio::time::timeout;
 
     const MOMENT: Duration = Duration::from_millis(1);
