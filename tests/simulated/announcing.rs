@@ -1,7 +1,6 @@
 //! W2: nodes tell of releases, so that those who wait elsewhere need not ask.
 
-use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -10,32 +9,8 @@ use quorlock::{AcquireError, Lease, Redlock};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::crowd::{ONE_WAY, asked, manager, servers};
 use crate::nodes::{Server, Way, at_once, ms, puppets, redlock, yes};
-
-const ONE_WAY: u64 = 10;
-
-fn servers(nodes: usize) -> Vec<Arc<Server>> {
-    (0..nodes)
-        .map(|number| Server::new(number, || ms(ONE_WAY)))
-        .collect()
-}
-
-fn manager(servers: &[Arc<Server>]) -> Redlock {
-    redlock(servers, Redlock::builder().within(ms(600_000)))
-}
-
-/// Five, each request to which takes so many microseconds there, and so many back; and one may hang.
-fn scattered(seed: u64, one_way: RangeInclusive<u64>, hung: Option<usize>) -> Vec<Arc<Server>> {
-    let server = |number: usize| {
-        let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 32);
-        let one_way = one_way.clone();
-        Server::new(number, move || match hung == Some(number) {
-            true => ms(100_000),
-            false => Duration::from_micros(random.u64(one_way.clone())),
-        })
-    };
-    (0..5).map(server).collect()
-}
 
 type Waiting = JoinHandle<Result<Lease, AcquireError>>;
 
@@ -44,10 +19,6 @@ async fn held_and_waited_for(servers: &[Arc<Server>]) -> (Lease, Waiting) {
     let (holder, waiter) = (manager(servers), manager(servers));
     let lease = holder.lock("job").acquire().await.unwrap();
     (lease, tokio::spawn(waiter.lock("job").acquire()))
-}
-
-fn asked(servers: &[Arc<Server>]) -> usize {
-    servers.iter().map(|server| server.acquires()).sum()
 }
 
 /// It is released, and the next one has it within this time.
@@ -226,204 +197,6 @@ async fn nor_is_a_lease_of_the_same_process() {
     }
 }
 
-/// Someone's life among many: takes the lock, keeps it for a moment, and at once wants it again.
-async fn work(manager: Redlock, until: Instant) -> Vec<Duration> {
-    let mut waits = Vec::new();
-    while Instant::now() < until {
-        let asked = Instant::now();
-        let lease = manager.lock("job").acquire().await.unwrap();
-        waits.push(asked.elapsed());
-        sleep(ms(5)).await;
-        let _ = lease.release().await;
-    }
-    waits
-}
-
-#[tokio::test(start_paused = true)]
-async fn nobody_starves_and_the_lock_is_hardly_ever_idle() {
-    for (processes, workers) in [(2, 1), (2, 4), (8, 1), (8, 4), (1, 16)] {
-        fastrand::seed(7);
-        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
-        let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
-        let until = Instant::now() + ms(60_000);
-        let works = managers
-            .iter()
-            .flat_map(|manager| (0..workers).map(|_| work(manager.clone(), until)));
-        let waits: Vec<Vec<Duration>> = join_all(works).await;
-        let grants: usize = waits.iter().map(Vec::len).sum();
-        let all: Vec<Duration> = waits.iter().flatten().copied().collect();
-        let mean = all.iter().sum::<Duration>() / grants as u32;
-        let longest = all.iter().max().unwrap();
-        let fewest = waits.iter().map(Vec::len).min().unwrap();
-        let most = waits.iter().map(Vec::len).max().unwrap();
-        println!(
-            "{processes} x {workers}: {grants} grants, {fewest} to {most} each, wait {mean:?}, longest {longest:?}, {} asked",
-            asked(&servers) / grants
-        );
-        // Holding takes 6, handing over 2 or more.
-        assert!(grants > 60_000 / 20, "{grants}");
-        assert!(*longest < 20 * mean, "{longest:?}");
-        assert!(most <= 2 * fewest, "{fewest} to {most}");
-        // Each node once for each grant, and now and then for somebody who asked in vain.
-        assert!(asked(&servers) <= grants * 5 * 5 / 2, "{}", asked(&servers));
-    }
-}
-
-/// How long the lock was nobody's although somebody wanted it.
-#[derive(Default)]
-struct Idle {
-    wanted: usize,
-    held: usize,
-    since: Option<Instant>,
-    longest: Duration,
-}
-
-impl Idle {
-    fn change(&mut self, wanted: isize, held: isize) {
-        if let Some(since) = self.since {
-            self.longest = self.longest.max(since.elapsed());
-        }
-        self.wanted = self.wanted.checked_add_signed(wanted).unwrap();
-        self.held = self.held.checked_add_signed(held).unwrap();
-        let is_idle = self.wanted > 0 && self.held == 0;
-        self.since = is_idle.then(|| self.since.unwrap_or_else(Instant::now));
-    }
-}
-
-/// Whoever waits may give up at any time, and is not missed.
-#[tokio::test(start_paused = true)]
-async fn who_gives_up_leaves_nobody_asleep() {
-    let mut longest = Duration::ZERO;
-    for seed in 0..100 {
-        fastrand::seed(seed);
-        let mut random = fastrand::Rng::with_seed(seed);
-        let servers = servers(5);
-        let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
-        let idle: Arc<Mutex<Idle>> = Arc::default();
-        let mut lives = JoinSet::new();
-        for life in 0..9 {
-            let manager = managers[life % 3].clone();
-            let mut random = random.fork();
-            let idle = idle.clone();
-            let change = move |wanted, held| idle.lock().unwrap().change(wanted, held);
-            lives.spawn(async move {
-                for _ in 0..20 {
-                    let patience = ms(random.u64(0..400));
-                    change(1, 0);
-                    let outcome = timeout(patience, manager.lock("job").acquire()).await;
-                    if let Ok(lease) = outcome {
-                        let lease = lease.unwrap();
-                        change(-1, 1);
-                        sleep(ms(random.u64(0..60))).await;
-                        change(0, -1);
-                        match random.bool() {
-                            true => drop(lease.release().await),
-                            false => drop(lease),
-                        }
-                    } else {
-                        change(-1, 0);
-                        sleep(ms(random.u64(0..30))).await;
-                    }
-                }
-            });
-        }
-        while let Some(life) = lives.join_next().await {
-            life.unwrap();
-        }
-        let idle = idle.lock().unwrap().longest;
-        // Somebody who has just got it may give up before knowing that, and it is deleted in the background: some round trips.
-        assert!(idle < ms(300), "seed {seed}: {idle:?}");
-        longest = longest.max(idle);
-        for manager in &managers {
-            manager.shutdown().await;
-        }
-        assert!(servers.iter().all(|server| server.keys() == 0), "seed {seed}");
-    }
-    println!("idle for {longest:?} at most");
-}
-
-/// Two contenders with two votes each, and the fifth node is silent: it could decide, but is not waited for.
-#[tokio::test(start_paused = true)]
-async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
-    let mut won = 0;
-    for seed in 0..50 {
-        fastrand::seed(seed);
-        let servers = scattered(seed, 9_000..=11_000, Some(4));
-        let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
-        let started = Instant::now();
-        let tries = managers.iter().map(|manager| manager.lock("job").try_acquire());
-        let outcomes = join_all(tries).await;
-        // A node has three seconds.
-        assert!(
-            started.elapsed() < ms(500),
-            "seed {seed}: {:?}",
-            started.elapsed()
-        );
-        won += outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    }
-    println!("{won} of 50");
-    assert!((40..=50).contains(&won), "{won} of 50");
-}
-
-/// The votes are split again and again, and each time somebody is elected who needs nodes that others come to have meanwhile.
-#[tokio::test(start_paused = true)]
-async fn a_hung_node_does_not_keep_the_lock_from_those_who_contend_for_it() {
-    let (mut longest, mut together) = (Duration::ZERO, Duration::ZERO);
-    for seed in 0..200 {
-        fastrand::seed(seed);
-        let servers = scattered(seed, 4_000..=6_000, Some(4));
-        let started = Instant::now();
-        let mut contenders = JoinSet::new();
-        for number in 0..4 {
-            let manager = manager(&servers);
-            contenders.spawn(async move {
-                for _ in 0..5 {
-                    let lease = manager
-                        .lock("job")
-                        .ttl(ms(10_000))
-                        .forever()
-                        .acquire()
-                        .await
-                        .unwrap();
-                    sleep(ms(1)).await;
-                    let _ = lease.release().await;
-                }
-                number
-            });
-        }
-        contenders.join_all().await;
-        longest = longest.max(started.elapsed());
-        together += started.elapsed();
-    }
-    println!("20 grants: {:?}, {longest:?} at most", together / 200);
-    // Without the silent node it takes half a second at most.
-    assert!(longest < ms(1_500), "{longest:?}");
-}
-
-/// W3: the votes themselves settle who goes on.
-#[tokio::test(start_paused = true)]
-async fn a_split_vote_is_settled_in_the_same_attempt() {
-    let mut settled = 0;
-    for seed in 0..200 {
-        fastrand::seed(seed);
-        let servers = scattered(seed, 9_000..=11_000, None);
-        let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
-        let tries = managers.iter().map(|manager| manager.lock("job").try_acquire());
-        let outcomes = join_all(tries).await;
-        let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-        assert!(won <= 1, "seed {seed}");
-        settled += won;
-        for outcome in outcomes {
-            match outcome {
-                Ok(lease) => drop(lease.release().await),
-                Err(error) => assert!(matches!(error, AcquireError::Held { .. }), "{error}"),
-            }
-        }
-    }
-    println!("{settled} of 200");
-    assert!(settled > 180, "{settled} of 200");
-}
-
 /// Its process would be taken for one that waits, and keep connections for nothing.
 #[tokio::test(start_paused = true)]
 async fn who_has_it_and_waits_no_more_does_not_listen() {
@@ -534,36 +307,6 @@ async fn who_asked_too_early_is_told_again() {
         let next = timeout(ms(1_000), waiting).await.unwrap().unwrap().unwrap();
         assert!(given_up.elapsed() >= ms(400), "{:?}", given_up.elapsed());
         let _ = next.release().await;
-    }
-}
-
-/// As `work`, but the lock is given up by dropping the lease.
-async fn carefree_work(manager: Redlock, until: Instant) -> usize {
-    let mut grants = 0;
-    while Instant::now() < until {
-        let lease = manager.lock("job").acquire().await.unwrap();
-        grants += 1;
-        sleep(ms(5)).await;
-        drop(lease);
-    }
-    grants
-}
-
-#[tokio::test(start_paused = true)]
-async fn nobody_starves_where_leases_are_dropped() {
-    for (processes, workers) in [(2, 1), (2, 4), (4, 2)] {
-        fastrand::seed(7);
-        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
-        let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
-        let until = Instant::now() + ms(60_000);
-        let works = managers
-            .iter()
-            .flat_map(|manager| (0..workers).map(|_| carefree_work(manager.clone(), until)));
-        let grants: Vec<usize> = join_all(works).await;
-        println!("{processes} x {workers}: {grants:?}");
-        let (fewest, most) = (grants.iter().min().unwrap(), grants.iter().max().unwrap());
-        assert!(most <= &(3 * fewest), "{grants:?}");
-        assert!(grants.iter().sum::<usize>() > 60_000 / 40, "{grants:?}");
     }
 }
 

@@ -1,0 +1,168 @@
+//! The ways from clients to servers: requests travel, are executed, and answers travel back.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use quorlock::node::{Action, Fault, Listener, Listening, Node, Request};
+use tokio::time::{Instant, sleep};
+
+use super::server::{Server, State};
+use super::{Answer, Reach};
+
+impl Reach for Server {
+    fn reach(self: Arc<Self>) -> Arc<dyn Node> {
+        Arc::new(Line::to(&self))
+    }
+}
+
+/// The connection of one client to a server. What one sends arrives in order, but not so what several send.
+struct Line {
+    server: Arc<Server>,
+    /// When the last request arrives.
+    last: Mutex<Option<Instant>>,
+}
+
+impl Line {
+    fn to(server: &Arc<Server>) -> Line {
+        Line {
+            server: server.clone(),
+            last: Mutex::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(f)
+    }
+}
+
+impl Node for Line {
+    fn name(&self) -> &Arc<str> {
+        &self.server.name
+    }
+
+    fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
+        let round_trip = self.server.latency() + self.server.latency();
+        let number = {
+            let mut state = self.server.state();
+            state.next_listener += 1;
+            state.next_listener
+        };
+        let (key, state) = (key.clone(), self.server.state.clone());
+        let leave = Leave(number, state.clone());
+        let gone = Arc::new(());
+        let there = Arc::downgrade(&gone);
+        tokio::spawn(async move {
+            sleep(round_trip / 2).await;
+            // It may have left already.
+            if there.upgrade().is_some() {
+                state
+                    .lock()
+                    .unwrap()
+                    .listeners
+                    .push((number, key, listener.clone()));
+            }
+            sleep(round_trip / 2).await;
+            let mute = state.lock().unwrap().mute;
+            if !mute && there.upgrade().is_some() {
+                listener.listening();
+            }
+        });
+        Some(Box::new((leave, gone)))
+    }
+
+    fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Answer> {
+        let (there, back) = (self.server.latency(), self.server.latency());
+        // T1: not before what was sent earlier.
+        let arrival = {
+            let mut last = self.last.lock().unwrap();
+            let arrival = (Instant::now() + there)
+                .max(last.map_or_else(Instant::now, |last| last + Duration::from_micros(1)));
+            *last = Some(arrival);
+            arrival
+        };
+        let state = self.server.state.clone();
+        // It is executed whether or not anybody waits for the answer.
+        let executed = tokio::spawn(async move {
+            tokio::time::sleep_until(arrival).await;
+            let (reply, told) = {
+                let mut state = state.lock().unwrap();
+                let reply = state.execute(&request);
+                (reply, state.announced(&request, reply))
+            };
+            sleep(back).await;
+            for (listener, news) in told {
+                listener.released(request.owner, news);
+            }
+            reply
+        });
+        Box::pin(async move {
+            executed.await.map_err(|_| Fault::ConnectionLost {
+                reason: "the simulation ended".into(),
+            })
+        })
+    }
+}
+
+/// Who no longer listens when this is dropped.
+struct Leave(u64, Arc<Mutex<State>>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.1
+            .lock()
+            .unwrap()
+            .listeners
+            .retain(|(number, _, _)| *number != self.0);
+    }
+}
+
+/// The way of one client to a server, on which some requests take longer.
+pub(crate) struct Way {
+    line: Arc<Line>,
+    delay: Box<dyn Fn(Action) -> Duration + Send + Sync>,
+}
+
+impl Way {
+    pub(crate) fn to(
+        server: &Arc<Server>,
+        delay: impl Fn(Action) -> Duration + Send + Sync + 'static,
+    ) -> Arc<Way> {
+        Arc::new(Way {
+            line: Arc::new(Line::to(server)),
+            delay: Box::new(delay),
+        })
+    }
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.line.fmt(f)
+    }
+}
+
+impl Node for Way {
+    fn name(&self) -> &Arc<str> {
+        self.line.name()
+    }
+
+    fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
+        self.line.listen(key, listener)
+    }
+
+    fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {
+        let delay = (self.delay)(request.action);
+        if delay.is_zero() {
+            return self.line.call(request, budget);
+        }
+        let line = self.line.clone();
+        let called = tokio::spawn(async move {
+            sleep(delay).await;
+            line.call(request, budget).await
+        });
+        Box::pin(async move { called.await.unwrap() })
+    }
+}

@@ -1,0 +1,93 @@
+//! W3: several contend, and nobody has a quorum.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorlock::{AcquireError, Redlock};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::crowd::{manager, scattered};
+use crate::nodes::ms;
+
+/// Two contenders with two votes each, and the fifth node is silent: it could decide, but is not waited for.
+#[tokio::test(start_paused = true)]
+async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
+    let mut won = 0;
+    for seed in 0..50 {
+        fastrand::seed(seed);
+        let servers = scattered(seed, 9_000..=11_000, Some(4));
+        let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
+        let started = Instant::now();
+        let tries = managers.iter().map(|manager| manager.lock("job").try_acquire());
+        let outcomes = join_all(tries).await;
+        // A node has three seconds.
+        assert!(
+            started.elapsed() < ms(500),
+            "seed {seed}: {:?}",
+            started.elapsed()
+        );
+        won += outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    }
+    println!("{won} of 50");
+    assert!((40..=50).contains(&won), "{won} of 50");
+}
+
+/// The votes are split again and again, and each time somebody is elected who needs nodes that others come to have meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_hung_node_does_not_keep_the_lock_from_those_who_contend_for_it() {
+    let (mut longest, mut together) = (Duration::ZERO, Duration::ZERO);
+    for seed in 0..200 {
+        fastrand::seed(seed);
+        let servers = scattered(seed, 4_000..=6_000, Some(4));
+        let started = Instant::now();
+        let mut contenders = JoinSet::new();
+        for number in 0..4 {
+            let manager = manager(&servers);
+            contenders.spawn(async move {
+                for _ in 0..5 {
+                    let lease = manager
+                        .lock("job")
+                        .ttl(ms(10_000))
+                        .forever()
+                        .acquire()
+                        .await
+                        .unwrap();
+                    sleep(ms(1)).await;
+                    let _ = lease.release().await;
+                }
+                number
+            });
+        }
+        contenders.join_all().await;
+        longest = longest.max(started.elapsed());
+        together += started.elapsed();
+    }
+    println!("20 grants: {:?}, {longest:?} at most", together / 200);
+    // Without the silent node it takes half a second at most.
+    assert!(longest < ms(1_500), "{longest:?}");
+}
+
+/// W3: the votes themselves settle who goes on.
+#[tokio::test(start_paused = true)]
+async fn a_split_vote_is_settled_in_the_same_attempt() {
+    let mut settled = 0;
+    for seed in 0..200 {
+        fastrand::seed(seed);
+        let servers = scattered(seed, 9_000..=11_000, None);
+        let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
+        let tries = managers.iter().map(|manager| manager.lock("job").try_acquire());
+        let outcomes = join_all(tries).await;
+        let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        assert!(won <= 1, "seed {seed}");
+        settled += won;
+        for outcome in outcomes {
+            match outcome {
+                Ok(lease) => drop(lease.release().await),
+                Err(error) => assert!(matches!(error, AcquireError::Held { .. }), "{error}"),
+            }
+        }
+    }
+    println!("{settled} of 200");
+    assert!(settled > 180, "{settled} of 200");
+}

@@ -1,0 +1,158 @@
+//! Whoever wants a lock gets it in turn, however many there are.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorlock::Redlock;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::crowd::{asked, manager, servers};
+use crate::nodes::{Server, ms};
+
+/// Someone's life among many: takes the lock, keeps it for a moment, and at once wants it again.
+async fn work(manager: Redlock, until: Instant) -> Vec<Duration> {
+    let mut waits = Vec::new();
+    while Instant::now() < until {
+        let asked = Instant::now();
+        let lease = manager.lock("job").acquire().await.unwrap();
+        waits.push(asked.elapsed());
+        sleep(ms(5)).await;
+        let _ = lease.release().await;
+    }
+    waits
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_starves_and_the_lock_is_hardly_ever_idle() {
+    for (processes, workers) in [(2, 1), (2, 4), (8, 1), (8, 4), (1, 16)] {
+        fastrand::seed(7);
+        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
+        let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
+        let until = Instant::now() + ms(60_000);
+        let works = managers
+            .iter()
+            .flat_map(|manager| (0..workers).map(|_| work(manager.clone(), until)));
+        let waits: Vec<Vec<Duration>> = join_all(works).await;
+        let grants: usize = waits.iter().map(Vec::len).sum();
+        let all: Vec<Duration> = waits.iter().flatten().copied().collect();
+        let mean = all.iter().sum::<Duration>() / grants as u32;
+        let longest = all.iter().max().unwrap();
+        let fewest = waits.iter().map(Vec::len).min().unwrap();
+        let most = waits.iter().map(Vec::len).max().unwrap();
+        println!(
+            "{processes} x {workers}: {grants} grants, {fewest} to {most} each, wait {mean:?}, longest {longest:?}, {} asked",
+            asked(&servers) / grants
+        );
+        // Holding takes 6, handing over 2 or more.
+        assert!(grants > 60_000 / 20, "{grants}");
+        assert!(*longest < 20 * mean, "{longest:?}");
+        assert!(most <= 2 * fewest, "{fewest} to {most}");
+        // Each node once for each grant, and now and then for somebody who asked in vain.
+        assert!(asked(&servers) <= grants * 5 * 5 / 2, "{}", asked(&servers));
+    }
+}
+
+/// How long the lock was nobody's although somebody wanted it.
+#[derive(Default)]
+struct Idle {
+    wanted: usize,
+    held: usize,
+    since: Option<Instant>,
+    longest: Duration,
+}
+
+impl Idle {
+    fn change(&mut self, wanted: isize, held: isize) {
+        if let Some(since) = self.since {
+            self.longest = self.longest.max(since.elapsed());
+        }
+        self.wanted = self.wanted.checked_add_signed(wanted).unwrap();
+        self.held = self.held.checked_add_signed(held).unwrap();
+        let is_idle = self.wanted > 0 && self.held == 0;
+        self.since = is_idle.then(|| self.since.unwrap_or_else(Instant::now));
+    }
+}
+
+/// Whoever waits may give up at any time, and is not missed.
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_leaves_nobody_asleep() {
+    let mut longest = Duration::ZERO;
+    for seed in 0..100 {
+        fastrand::seed(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let servers = servers(5);
+        let managers: Vec<Redlock> = (0..3).map(|_| manager(&servers)).collect();
+        let idle: Arc<Mutex<Idle>> = Arc::default();
+        let mut lives = JoinSet::new();
+        for life in 0..9 {
+            let manager = managers[life % 3].clone();
+            let mut random = random.fork();
+            let idle = idle.clone();
+            let change = move |wanted, held| idle.lock().unwrap().change(wanted, held);
+            lives.spawn(async move {
+                for _ in 0..20 {
+                    let patience = ms(random.u64(0..400));
+                    change(1, 0);
+                    let outcome = timeout(patience, manager.lock("job").acquire()).await;
+                    if let Ok(lease) = outcome {
+                        let lease = lease.unwrap();
+                        change(-1, 1);
+                        sleep(ms(random.u64(0..60))).await;
+                        change(0, -1);
+                        match random.bool() {
+                            true => drop(lease.release().await),
+                            false => drop(lease),
+                        }
+                    } else {
+                        change(-1, 0);
+                        sleep(ms(random.u64(0..30))).await;
+                    }
+                }
+            });
+        }
+        while let Some(life) = lives.join_next().await {
+            life.unwrap();
+        }
+        let idle = idle.lock().unwrap().longest;
+        // Somebody who has just got it may give up before knowing that, and it is deleted in the background: some round trips.
+        assert!(idle < ms(300), "seed {seed}: {idle:?}");
+        longest = longest.max(idle);
+        for manager in &managers {
+            manager.shutdown().await;
+        }
+        assert!(servers.iter().all(|server| server.keys() == 0), "seed {seed}");
+    }
+    println!("idle for {longest:?} at most");
+}
+
+/// As `work`, but the lock is given up by dropping the lease.
+async fn carefree_work(manager: Redlock, until: Instant) -> usize {
+    let mut grants = 0;
+    while Instant::now() < until {
+        let lease = manager.lock("job").acquire().await.unwrap();
+        grants += 1;
+        sleep(ms(5)).await;
+        drop(lease);
+    }
+    grants
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_starves_where_leases_are_dropped() {
+    for (processes, workers) in [(2, 1), (2, 4), (4, 2)] {
+        fastrand::seed(7);
+        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
+        let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
+        let until = Instant::now() + ms(60_000);
+        let works = managers
+            .iter()
+            .flat_map(|manager| (0..workers).map(|_| carefree_work(manager.clone(), until)));
+        let grants: Vec<usize> = join_all(works).await;
+        println!("{processes} x {workers}: {grants:?}");
+        let (fewest, most) = (grants.iter().min().unwrap(), grants.iter().max().unwrap());
+        assert!(most <= &(3 * fewest), "{grants:?}");
+        assert!(grants.iter().sum::<usize>() > 60_000 / 40, "{grants:?}");
+    }
+}
