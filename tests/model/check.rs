@@ -1,8 +1,9 @@
 //! What is to hold, and the run of the checker.
 
+use crate::attempt::Stage;
 use crate::set::Set;
 use crate::trace;
-use crate::world::{Stage, State, Step, World};
+use crate::world::{State, Step, World};
 use stateright::{Checker, Model, Property};
 use std::time::Instant;
 

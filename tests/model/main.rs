@@ -1,7 +1,7 @@
 //! The rules of fencing (F), checked exhaustively on small worlds; and that weaker rules fail.
 //!
 //! The clients of the model decide with the functions of `src/protocol/fencing.rs` themselves, which are built into this
-//! test. `world.rs` says what may happen, `check.rs` what has to hold.
+//! test. `attempt.rs` says what a client does, `world.rs` what may happen, `check.rs` what has to hold.
 //!
 //! ```text
 //! cargo test --test model -- --nocapture --test-threads 1     prints what was looked at, and how weaker rules fail
@@ -9,6 +9,7 @@
 //! ```
 #![allow(clippy::unwrap_used)]
 
+mod attempt;
 mod check;
 mod set;
 mod trace;
@@ -19,8 +20,9 @@ mod world;
 #[path = "../../src/protocol/mod.rs"]
 mod protocol;
 
+use attempt::Rules;
 use check::{DIFFER, ORDERED, exhaust, refute};
-use world::{Rules, World};
+use world::World;
 
 fn complete<const N: usize, const A: usize>(spread: u8, releases: bool) -> World<N, A> {
     World {

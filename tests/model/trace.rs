@@ -1,6 +1,7 @@
 //! A run, drawn as a table: what happens, and the nodes after it.
 
-use crate::world::{Stage, State, Step, Work};
+use crate::attempt::{Stage, Work};
+use crate::world::{State, Step};
 use stateright::Path;
 use std::fmt::Write;
 
