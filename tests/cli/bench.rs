@@ -1,123 +1,22 @@
 //! `quorlock bench`, on real servers. What the figures are does not matter here, but that they belong together.
 
-use std::path::Path;
-use std::process::Output;
+mod chart;
+mod document;
 
 use quorlock::testbed::{Testbed, Value};
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
+use chart::svg;
+use document::{check, count, document, findings};
+
 use crate::support::{Running, finish, free, quorlock, text, with};
 
 /// Short, and as little as there can be.
 const SHORT: [&str; 7] = ["bench", "--duration", "400ms", "--tasks", "4", "--waiters", "3"];
-const PERCENTILES: [&str; 5] = ["p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"];
 
 fn short<'a>(options: &[&'a str]) -> Vec<&'a str> {
     [&SHORT, options].concat()
-}
-
-fn document(output: &Output) -> Json {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {} {}", text(&output.stdout), text(&output.stderr)))
-}
-
-fn count(value: &Json) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("no count: {value}"))
-}
-
-/// Percentiles that rise, or none where nothing was counted. Returns the count.
-fn latencies(all: &Json) -> u64 {
-    let values: Vec<Option<f64>> = PERCENTILES
-        .map(|name| all.get(name).expect(name).as_f64())
-        .to_vec();
-    let counted = count(&all["count"]);
-    assert!(
-        values.iter().all(|value| value.is_some() == (counted > 0)),
-        "{all}"
-    );
-    assert!(values.is_sorted(), "{all}");
-    counted
-}
-
-fn failed(failures: &Json) -> u64 {
-    let failures = failures.as_array().unwrap().iter();
-    failures
-        .map(|failed| {
-            assert!(
-                failed["operation"].is_string() && failed["kind"].is_string() && failed["first"].is_string()
-            );
-            count(&failed["count"])
-        })
-        .sum()
-}
-
-/// Everything that is documented is there, and what belongs together adds up.
-fn check(told: &Json) {
-    for name in [
-        "ttl_ms",
-        "lock_ttl_ms",
-        "node_budget_ms",
-        "counter_retention_ms",
-        "duration_ms",
-        "quorum",
-    ] {
-        assert!(count(&told[name]) > 0, "{name}: {told}");
-    }
-    assert!(told["keys"].is_string() && told["fencing"].is_boolean() && told["partial"].is_boolean());
-    for node in told["nodes"].as_array().unwrap() {
-        assert!(
-            node["node"].is_string() && node["warnings"].is_array() && node["faults"].is_object(),
-            "{node}"
-        );
-        assert_eq!(node["up"].as_bool().unwrap(), node["trouble"].is_null(), "{node}");
-        latencies(&node["round_trip"]);
-        latencies(&node["round_trip_with_token"]);
-        failed(&node["failures"]);
-        let (_, _) = (count(&node["heard"]), count(&node["not_waited_for"]));
-    }
-    for pairs in told["throughput"].as_array().unwrap() {
-        let (begun, done) = (count(&pairs["begun"]), count(&pairs["pairs"]));
-        assert_eq!(begun, done + failed(&pairs["failures"]), "{pairs}");
-        assert_eq!(latencies(&pairs["release"]), done, "{pairs}");
-        assert!(latencies(&pairs["acquire"]) >= done, "{pairs}");
-        assert!(
-            pairs["pairs_per_second"].is_number() && pairs["client_cpu_percent"].is_number(),
-            "{pairs}"
-        );
-    }
-    if let Some(all) = told["hand_over"].as_object() {
-        let grants: u64 = all["grants"].as_array().unwrap().iter().map(count).sum();
-        assert_eq!(
-            count(&all["waiters"]),
-            all["grants"].as_array().unwrap().len() as u64
-        );
-        assert_eq!(grants, latencies(&all["wait"]));
-        assert_eq!(grants, latencies(&all["held"]));
-        assert!(latencies(&all["gap"]) <= grants);
-        assert!(all["most_by_mean"].as_f64().is_none_or(|ratio| ratio >= 1.0));
-        assert!(all["hold_ms"].is_number() && all["grants_per_second"].is_number());
-        failed(&all["failures"]);
-    }
-    for finding in told["findings"].as_array().unwrap() {
-        assert!(
-            ["note", "advice"].contains(&finding["kind"].as_str().unwrap()),
-            "{finding}"
-        );
-        assert!(
-            finding["code"].is_string() && finding["text"].is_string(),
-            "{finding}"
-        );
-    }
-}
-
-/// The texts of the findings with this code.
-fn findings(told: &Json, code: &str) -> Vec<String> {
-    let found = told["findings"].as_array().unwrap().iter();
-    found
-        .filter(|finding| finding["code"] == code)
-        .map(|finding| finding["text"].as_str().unwrap().to_owned())
-        .collect()
 }
 
 /// Nothing is left of it but counters, and those will go.
@@ -315,87 +214,6 @@ async fn where_no_lock_is_to_be_had_it_says_why() {
         said.contains("no quorum of nodes") && output.stdout.is_empty(),
         "{said}"
     );
-}
-
-/// The words in a chart, which is well-formed.
-fn svg(file: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(file).unwrap();
-    let document = roxmltree::Document::parse(&text).unwrap();
-    assert_eq!(document.root_element().tag_name().name(), "svg");
-    let texts = document.descendants().filter(|node| node.has_tag_name("text"));
-    let words = texts.filter_map(|node| node.text());
-    words
-        .flat_map(|text| text.split("; "))
-        .map(|text| text.trim().to_owned())
-        .collect()
-}
-
-#[tokio::test]
-async fn the_chart_has_titles_units_and_every_node() {
-    let testbed = Testbed::start(3).await.unwrap();
-    let chart = testbed.folder().join("chart.svg");
-    // Longer than what it is replaced with.
-    std::fs::write(&chart, "x".repeat(1 << 20)).unwrap();
-    let mut command = with(&testbed.urls(), &SHORT);
-    command.arg("--chart").arg(&chart);
-    let output = finish(command).await;
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let words = svg(&chart);
-    let nodes: Vec<String> = testbed
-        .nodes()
-        .iter()
-        .map(|node| node.addr().to_string())
-        .collect();
-    let fixed = [
-        "milliseconds",
-        "percentile",
-        "tasks at once",
-        "locks a second",
-        "acquire",
-        "release",
-        "wait",
-    ];
-    for word in nodes.iter().map(String::as_str).chain(fixed) {
-        assert!(
-            words.iter().any(|text| text == word),
-            "{word:?} is not in {words:?}"
-        );
-    }
-    assert!(
-        words.iter().any(|text| text.contains("One lock, 3 waiters")),
-        "{words:?}"
-    );
-}
-
-#[tokio::test]
-async fn a_chart_that_cannot_be_written_is_told_before_anything_is_measured() {
-    let testbed = Testbed::start(1).await.unwrap();
-    for path in [
-        testbed.folder().join("no/such/folder.svg"),
-        testbed.folder().to_owned(),
-    ] {
-        let mut command = with(&testbed.urls(), &SHORT);
-        command.arg("--chart").arg(&path);
-        let output = finish(command).await;
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("--chart") && !said.contains("measuring"), "{said}");
-        assert!(output.stdout.is_empty());
-    }
-    // One that could be, and to which it did not come, is as it was.
-    testbed.nodes()[0].kill().await.unwrap();
-    let (fresh, old) = (
-        testbed.folder().join("fresh.svg"),
-        testbed.folder().join("old.svg"),
-    );
-    std::fs::write(&old, "old").unwrap();
-    for chart in [&fresh, &old] {
-        let mut command = with(&testbed.urls(), &short(&["--connect-timeout", "100ms"]));
-        command.arg("--chart").arg(chart);
-        assert_eq!(finish(command).await.status.code(), Some(69));
-    }
-    assert!(!fresh.exists());
-    assert_eq!(std::fs::read_to_string(&old).unwrap(), "old");
 }
 
 #[tokio::test]
