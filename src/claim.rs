@@ -3,6 +3,7 @@
 mod verdict;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
@@ -302,12 +303,20 @@ impl Claim {
     }
 }
 
-/// When the last of these is dropped, the lock is free.
-struct Freed(Arc<dyn Heirs>);
+/// W1: a deletion that whoever asks next is to be behind. Once as many of these as there are in `Freed` are dropped, the lock is
+/// free.
+struct Unsent(Arc<Freed>);
 
-impl Drop for Freed {
+struct Freed {
+    heirs: Arc<dyn Heirs>,
+    awaited: AtomicUsize,
+}
+
+impl Drop for Unsent {
     fn drop(&mut self) {
-        self.0.freed();
+        if self.0.awaited.fetch_sub(1, Relaxed) == 1 {
+            self.0.heirs.freed();
+        }
     }
 }
 
@@ -331,7 +340,9 @@ impl Drop for Claim {
         let mut release = self.release.take();
         // Where a release was sent, that has been said. If a node of somebody's own making panicked meanwhile, it has not.
         let heirs = self.heirs.clone().filter(|_| release.is_none());
-        let freed = heirs.map(|heirs| -> Arc<dyn Send + Sync> { Arc::new(Freed(heirs)) });
+        // A quorum, and this one: the others are not waited for, unless they are as quick.
+        let awaited = AtomicUsize::new(left.len().min(quorum(self.nodes.len())) + 1);
+        let freed = heirs.map(|heirs| Unsent(Arc::new(Freed { heirs, awaited })));
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
         for Whereabouts { node, final_from } in left {
             let is_gone = |reply| matches!(reply, Reply::Released { .. }) || Instant::now() >= final_from;
@@ -348,7 +359,9 @@ impl Drop for Claim {
                     .iter()
                     .position(|call| call.number == node)
                     .map(|at| under_way.swap_remove(at).call),
-                unsent: freed.clone(),
+                unsent: freed
+                    .as_ref()
+                    .map(|freed| -> Box<dyn Send> { Box::new(Unsent(freed.0.clone())) }),
                 told: self
                     .heirs
                     .clone()

@@ -54,13 +54,21 @@ pub(crate) struct Leftover {
     /// A release that is under way already.
     pub(crate) asked: Option<BoxFuture<'static, Answer>>,
     /// W1: to be dropped when the release has its place in the lane, so that who asks next is behind it. Or if that takes long.
-    pub(crate) unsent: Option<Arc<dyn Send + Sync>>,
+    pub(crate) unsent: Option<Box<dyn Send>>,
     /// W2: whom to tell how many have heard of it. Not if that takes long.
     pub(crate) told: Option<Told>,
     /// From when on it has expired by itself.
     pub(crate) until: Instant,
     /// "There is no such key" is the last word only from then on: before, the acquire may still arrive (A9).
     pub(crate) final_from: Instant,
+}
+
+impl Leftover {
+    /// The node fails: nobody is to wait for what it will say.
+    fn take_long(&mut self) {
+        self.unsent = None;
+        self.told = None;
+    }
 }
 
 pub(crate) type Told = Box<dyn FnOnce(u32) + Send>;
@@ -107,7 +115,9 @@ impl Janitor {
     pub(crate) fn remove(&self, node: usize, mut leftover: Leftover) {
         let desk = &self.desks[node];
         let mut room = None;
-        if leftover.asked.is_none() && !desk.fails.load(Relaxed) {
+        if desk.fails.load(Relaxed) {
+            leftover.take_long();
+        } else if leftover.asked.is_none() {
             room = desk.room.clone().try_acquire_owned().ok();
         }
         if room.is_some() {
@@ -240,6 +250,7 @@ impl Sweeper {
                 let next_try = expiry.map_or(now + delay, |expiry| expiry.min(now + delay));
                 self.failing = Some((failures, next_try));
                 self.fails.store(true, Relaxed);
+                self.waiting.iter_mut().for_each(|item| item.leftover.take_long());
             }
         }
         if item.leftover.until > now {
@@ -250,8 +261,7 @@ impl Sweeper {
     fn keep(&mut self, mut item: Item) {
         item.room = None;
         if self.failing.is_some() {
-            item.leftover.unsent = None;
-            item.leftover.told = None;
+            item.leftover.take_long();
         }
         self.waiting.push_back(item);
         // A node that answers gets through with them, however many there are.

@@ -9,9 +9,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use quorlock::node::{Action, Fault, Node, Reply, Request};
 use quorlock::{AcquireError, Redlock};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::nodes::{Answer, Plan, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{Answer, Plan, Server, Way, at_once, ms, puppets, redlock, yes};
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all_once_it_is_back() {
@@ -93,6 +94,45 @@ async fn a_node_that_hangs_is_not_sent_all_that_is_dropped() {
         assert!(asked(0) < 200, "{} sent to a node that hangs", asked(0));
     }
     assert_eq!([asked(1), asked(2)], [5 * LEASES; 2]);
+}
+
+/// W1. More than are asked about at a time are given up, of which each is waited for.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_for_what_is_dropped_wait_for_no_node_that_hangs() {
+    const LOCKS: usize = 400;
+    let hung = Arc::new(AtomicBool::new(false));
+    let servers: Vec<_> = (0..3).map(|number| Server::new(number, || ms(1))).collect();
+    let way = |(number, server)| {
+        let hung = hung.clone();
+        Way::to(server, move |_| {
+            match number == 0 && hung.load(Ordering::Relaxed) {
+                true => Duration::from_secs(100_000),
+                false => Duration::ZERO,
+            }
+        })
+    };
+    let ways: Vec<_> = servers.iter().enumerate().map(way).collect();
+    let redlock = redlock(
+        &ways,
+        Redlock::builder().ttl(Duration::from_secs(600)).watchdog(false),
+    );
+    let lock = |number: usize| redlock.lock(format!("job{number}")).forever();
+    let mut leases = Vec::new();
+    for number in 0..LOCKS {
+        leases.push(lock(number).acquire().await.unwrap());
+    }
+    let mut waiting: JoinSet<_> = (0..LOCKS).map(|number| lock(number).acquire()).collect();
+    sleep(Duration::from_secs(1)).await;
+    hung.store(true, Ordering::Relaxed);
+    drop(leases);
+    let mut got = Vec::new();
+    let all = async {
+        while let Some(lease) = waiting.join_next().await {
+            got.push(lease.unwrap().unwrap());
+        }
+    };
+    timeout(ms(100), all).await.expect("somebody sleeps");
+    assert_eq!(got.len(), LOCKS);
 }
 
 #[tokio::test(start_paused = true)]
