@@ -65,6 +65,7 @@ impl Acquire<'_> {
             head.asks();
             let defeat = match self.attempt(queues).await? {
                 Ok(lease) => {
+                    head.got();
                     // So that nobody is told of an outage that is over.
                     place.tell(place.told().filter(|told| told.defeat.quorum()));
                     return Ok(lease);
@@ -144,7 +145,8 @@ impl Acquire<'_> {
             let _ = claim.release().await;
             return Err(defeat);
         }
-        let (holding, held_by) = queues.got(self.key, self.nodes.len());
+        let round_trip = claim.attempt().round_trip();
+        let (holding, held_by) = queues.got(self.key, self.nodes.len(), round_trip);
         claim.won(Arc::new(holding));
         let hold = Hold::new(self.resource.clone(), *terms, votes, token, expiries, claim);
         let lease = Lease::start(hold);

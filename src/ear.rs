@@ -1,9 +1,11 @@
 //! What nodes announce of one lock, put together (W2).
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::mutex::lock;
 use crate::news::{Ear, Listener, Listening, News};
@@ -11,11 +13,14 @@ use crate::node::OwnerToken;
 use crate::protocol::quorum::quorum;
 use crate::round::Nodes;
 
+/// A node that can be listened to is, after this long.
+const SETTLING: Duration = Duration::from_secs(1);
 /// So many releases are remembered as acted upon.
 const REMEMBERED: usize = 8;
 
 /// Listens to all nodes for releases of one lock, until it is dropped.
 pub(crate) struct Announcements {
+    began: Instant,
     heard: Arc<Heard>,
     _listening: Vec<Listening>,
 }
@@ -76,6 +81,7 @@ impl Announcements {
         let listen = |number: usize| nodes[number].listen(key, Listener::new(number, heard.clone()));
         let listening = (0..nodes.len()).filter_map(listen).collect();
         Announcements {
+            began: Instant::now(),
             heard,
             _listening: listening,
         }
@@ -88,9 +94,9 @@ impl Announcements {
         Hearing(state.nodes.iter().map(hears).collect())
     }
 
-    /// Whether this one is.
-    pub(crate) fn hears(&self, node: usize) -> bool {
-        self.heard.state().nodes[node].hears
+    /// Whether this one may count us among those who listen to it. It does so before we know.
+    pub(crate) fn may_be_counted(&self, node: usize) -> bool {
+        self.heard.state().nodes[node].hears || self.began.elapsed() < SETTLING
     }
 
     /// Waits until something was announced, or a node is listened to that was not, or the other way round. Cancel safe.
@@ -101,6 +107,16 @@ impl Announcements {
     /// The nodes are about to be asked: what they have announced before will be in their answers.
     pub(crate) fn forget(&self) {
         self.heard.state().forget();
+    }
+
+    /// Whether a release has been announced since then that nobody has acted upon yet.
+    pub(crate) fn is_there_news(&self) -> bool {
+        let state = self.heard.state();
+        let is_new = |node: &NodeState| {
+            node.released
+                .is_some_and(|(owner, _)| !state.acted_upon.contains(&owner))
+        };
+        state.nodes.iter().any(is_new)
     }
 
     /// Whether any node has announced this release since then.

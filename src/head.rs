@@ -19,7 +19,7 @@ use crate::protocol::quorum::{quorum, vouched_for};
 use crate::queue::Place;
 use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
-use crate::turns;
+use crate::turns::Position;
 use crate::wait::Waiting;
 
 /// Timers and expiries have the resolution of a millisecond.
@@ -36,9 +36,11 @@ pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     /// What each said.
     seen: Vec<Seen>,
     /// Among the processes that wait.
-    position: Option<turns::Position>,
+    position: Option<Position>,
     /// The end of this process's last turn that it has taken notice of, and until when it lets others go first.
     let_go_first: Option<(Instant, Instant)>,
+    /// It asks when others whose turn it is have been waited for.
+    waits_for_others: bool,
 }
 
 /// What the one in front goes by while it waits.
@@ -88,6 +90,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             seen: vec![Seen::Unknown; nodes.len()],
             position: None,
             let_go_first: None,
+            waits_for_others: false,
         }
     }
 
@@ -127,7 +130,8 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                 _ => Seen::Unknown,
             };
         }
-        self.place.refused();
+        self.place.refused(round_trip);
+        self.waits_for_others = false;
         if let Some((_, until)) = &mut self.let_go_first {
             // They have gone.
             *until = now;
@@ -136,9 +140,19 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         let own = self.hearing.of_any();
         let in_front = vouched_for(listeners).saturating_sub(1 + u32::from(own));
         let in_front = self.position.map_or(in_front, |position| position.in_front);
-        self.position = Some(turns::Position::behind(in_front, self.round_trip));
+        self.position = Some(self.place.behind(in_front));
         if self.holder().is_some() && self.place.held_here().is_none() {
             self.place.listen(self.nodes, self.home);
+        }
+    }
+
+    /// It has got the lock.
+    pub(crate) fn got(&self) {
+        if let Some(position) = self.position {
+            let announcements = self.place.announcements();
+            // They may have had it, and have released it just before it was asked for.
+            let took_it = announcements.is_some_and(|announcements| announcements.is_there_news());
+            self.place.got(position, self.waits_for_others && !took_it);
         }
     }
 
@@ -227,11 +241,12 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             return (until > Instant::now()).then_some(until);
         }
         self.place.listen(self.nodes, self.home);
-        let position = turns::Position::behind(others, self.round_trip);
+        let position = self.place.behind(others);
         self.position = Some(position);
         // Everybody has been seen to be about to get it.
         self.seen.fill(Seen::Unknown);
         let until = since + position.courtesy();
+        self.waits_for_others = until > Instant::now();
         self.let_go_first = Some((since, until));
         Some(until)
     }
@@ -248,12 +263,11 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
 
     /// How long after these news it may ask.
     fn turn(&mut self, news: News) -> Duration {
-        let position = self
-            .position
-            .get_or_insert_with(|| turns::Position::behind(0, self.round_trip));
+        let position = self.position.get_or_insert_with(|| self.place.behind(0));
         match news {
             News::Free => {
                 let courtesy = position.courtesy();
+                self.waits_for_others = !courtesy.is_zero();
                 position.one_forward();
                 courtesy
             }

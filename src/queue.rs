@@ -18,7 +18,7 @@ use crate::ear::Announcements;
 use crate::mutex::lock;
 use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
-use crate::turns::Turns;
+use crate::turns::{Position, Turns};
 
 pub(crate) use holding::Held;
 pub(crate) use registry::Queues;
@@ -147,9 +147,10 @@ impl<T: Clone + Send + 'static> Place<T> {
     }
 
     /// Asked for in vain: unless somebody of this process has it, somebody elsewhere does.
-    pub(crate) fn refused(&self) {
+    pub(crate) fn refused(&self, round_trip: Duration) {
         let mut state = lock(&self.stay.queue.state);
         state.waited = Some(Instant::now());
+        state.turns.round_trip(round_trip);
         if state.leases.is_empty() {
             state.turns.refused();
         }
@@ -158,6 +159,23 @@ impl<T: Clone + Send + 'static> Place<T> {
     /// How many processes go first, and since when, if this one has just had its turn.
     pub(crate) fn others_first(&self) -> Option<(u32, Instant)> {
         lock(&self.stay.queue.state).turns.others_first(Instant::now())
+    }
+
+    /// Among the processes that wait, behind so many.
+    pub(crate) fn behind(&self, in_front: u32) -> Position {
+        lock(&self.stay.queue.state)
+            .turns
+            .behind(in_front, Instant::now())
+    }
+
+    /// Got after others: because they did not take their turn, or after they had.
+    pub(crate) fn got(&self, position: Position, overtook: bool) {
+        let mut state = lock(&self.stay.queue.state);
+        state.waited = Some(Instant::now());
+        match overtook {
+            true => state.turns.overtook(position, Instant::now()),
+            false => state.turns.had_their_turn(),
+        }
     }
 
     /// What nodes announce, if this queue listens to them.
@@ -246,7 +264,7 @@ mod tests {
     async fn news_reach_who_is_in_front_even_if_they_come_first() {
         let queues = Queues::<u32>::new(&Handle::current());
         let key: Arc<str> = "job".into();
-        let (early, late) = (queues.got(&key, 3).0, queues.got(&key, 3).0);
+        let (early, late) = (queues.got(&key, 3, MOMENT).0, queues.got(&key, 3, MOMENT).0);
         early.freed();
         let place = queues.enter(&key);
         timeout(MOMENT, place.freed())
@@ -263,7 +281,7 @@ mod tests {
         let open = queues.until_closed();
         let key: Arc<str> = "job".into();
         for _ in 0..2 {
-            let (holding, _) = queues.got(&key, 1);
+            let (holding, _) = queues.got(&key, 1, MOMENT);
             assert_eq!(holding.news(), News::Free, "nobody waits here");
             holding.freed();
             holding.told(0, 3);
@@ -275,7 +293,7 @@ mod tests {
             tokio::time::sleep(REMEMBERED + 2 * MOMENT).await;
             assert_eq!(queues.len(), 0);
         }
-        let (holding, _) = queues.got(&key, 1);
+        let (holding, _) = queues.got(&key, 1, MOMENT);
         holding.news();
         holding.told(0, 3);
         drop(holding);

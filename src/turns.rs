@@ -2,7 +2,7 @@
 //!
 //! In one process, the lock passes from one to the next behind its deletion, faster than any other could ask for it. So that
 //! this does not go on for ever, a process whose turn is over lets the others go first, as it knows from the nodes how many
-//! there are.
+//! there are. How long it has to wait for them, it learns: they may be farther away from the nodes than it is itself, or dead.
 
 use std::time::Duration;
 
@@ -14,7 +14,14 @@ const MOST_IN_A_ROW: usize = 16;
 const LONGEST: Duration = Duration::from_millis(500);
 /// Who goes next but does not, is waited for this long at least, and at most.
 const SHORTEST_SLOT: Duration = Duration::from_millis(5);
-const LONGEST_SLOT: Duration = Duration::from_millis(100);
+const LONGEST_SLOT: Duration = Duration::from_millis(500);
+/// The same where it is not for this process's own distance from the nodes.
+const LONGEST_LEARNT: Duration = Duration::from_millis(250);
+/// After this many turns that others took in time, it is tried whether a shorter slot would do.
+const MANY_TURNS: u32 = 8;
+/// Who was waited for in vain for the longest slot is not, for so long, and for twice as long each time it happens again.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 /// All those who are said to go first are waited for this long at most: they may be dead, or none of ours.
 const LONGEST_COURTESY: Duration = Duration::from_secs(10);
 /// A process that let the others go first may have been forgotten after this long.
@@ -31,6 +38,23 @@ pub(crate) struct Turns {
     left: usize,
     /// The turn is over since then.
     over: Option<Instant>,
+    /// How long the nodes took last.
+    round_trip: Duration,
+    patience: Patience,
+}
+
+/// What waiting for others has come to.
+#[derive(Debug, Default)]
+struct Patience {
+    /// How often the slot was doubled because they did not take their turn in it.
+    doubled: u32,
+    /// They did not the last time.
+    missed: bool,
+    /// How many turns in a row they have taken since.
+    taken: u32,
+    /// How long they are not waited for any more than for those who are as near as this process, if that was in vain; and until when.
+    pause: Duration,
+    until: Option<Instant>,
 }
 
 impl Turns {
@@ -62,11 +86,68 @@ impl Turns {
 
     /// So many wait elsewhere.
     ///
-    /// That there are fewer is believed after a while only: connections for announcements break, and are made again.
+    /// That there are fewer is believed after a while only, or when they do not come: connections for announcements break, and are
+    /// made again.
     pub(crate) fn told(&mut self, others: u32, now: Instant) {
-        if others >= self.others || self.told.is_none_or(|told| now - told >= FORGOTTEN) {
+        let is_old = self.told.is_none_or(|told| now - told >= FORGOTTEN);
+        if others >= self.others || is_old || self.patience.missed {
             self.others = others;
             self.told = Some(now);
+            if others == 0 {
+                self.patience = Patience::default();
+            }
+        }
+    }
+
+    /// The nodes took so long.
+    pub(crate) fn round_trip(&mut self, round_trip: Duration) {
+        self.round_trip = round_trip;
+    }
+
+    /// Behind so many of the others.
+    pub(crate) fn behind(&self, in_front: u32, now: Instant) -> Position {
+        Position {
+            in_front,
+            slot: self.slot(now),
+        }
+    }
+
+    fn slot(&self, now: Instant) -> Duration {
+        let near = self
+            .round_trip
+            .saturating_mul(2)
+            .clamp(SHORTEST_SLOT, LONGEST_SLOT);
+        match self.patience.until {
+            Some(until) if now < until => near,
+            _ => near
+                .saturating_mul(1 << self.patience.doubled)
+                .min(LONGEST_LEARNT.max(near)),
+        }
+    }
+
+    /// The lock was got because others, who were waited for like that, did not take it.
+    pub(crate) fn overtook(&mut self, position: Position, now: Instant) {
+        let patience = &mut self.patience;
+        (patience.missed, patience.taken) = (true, 0);
+        if position.slot < LONGEST_LEARNT {
+            // What they do not take while they are hardly waited for says nothing.
+            let is_paused = patience.until.is_some();
+            patience.doubled += u32::from(!is_paused);
+        } else {
+            patience.pause = (2 * patience.pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            patience.until = Some(now + patience.pause);
+        }
+    }
+
+    /// The lock was got after all others who go first had had it.
+    pub(crate) fn had_their_turn(&mut self) {
+        let patience = &mut self.patience;
+        patience.missed = false;
+        patience.taken += 1;
+        if patience.taken == MANY_TURNS {
+            patience.taken = 0;
+            patience.doubled = patience.doubled.saturating_sub(1);
+            (patience.pause, patience.until) = (Duration::ZERO, None);
         }
     }
 
@@ -88,14 +169,6 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Behind so many. `round_trip` is what it takes to ask.
-    pub(crate) fn behind(in_front: u32, round_trip: Duration) -> Position {
-        Position {
-            in_front,
-            slot: round_trip.saturating_mul(4).clamp(SHORTEST_SLOT, LONGEST_SLOT),
-        }
-    }
-
     /// How long the others are waited for when the lock is free.
     pub(crate) fn courtesy(&self) -> Duration {
         self.slot.saturating_mul(self.in_front).min(LONGEST_COURTESY)
@@ -170,7 +243,12 @@ mod tests {
 
     #[test]
     fn the_first_does_not_wait_and_nobody_waits_for_ever() {
-        let mut position = Position::behind(3, MILLI);
+        let turns = |round_trip| Turns {
+            round_trip,
+            ..Turns::default()
+        };
+        let now = Instant::now();
+        let mut position = turns(MILLI).behind(3, now);
         let mut earlier = position.courtesy() + MILLI;
         for _ in 0..3 {
             assert!(position.courtesy() < earlier && position.patience() > position.courtesy());
@@ -181,9 +259,45 @@ mod tests {
         position.one_forward();
         assert_eq!(position.in_front, 0);
         for round_trip in [Duration::ZERO, MILLI, Duration::MAX / 8] {
-            let position = Position::behind(u32::MAX, round_trip);
+            let position = turns(round_trip).behind(u32::MAX, now);
             assert_eq!(position.courtesy(), LONGEST_COURTESY);
             assert!(position.patience() <= LONGEST_COURTESY + 2 * LONGEST_SLOT);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn others_are_waited_for_longer_until_they_take_their_turn() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        turns.told(1, now);
+        turns.round_trip(MILLI);
+        let slots = [5, 10, 20, 40].map(|millis| {
+            let position = turns.behind(1, now);
+            turns.overtook(position, now);
+            (position.slot, millis * MILLI)
+        });
+        assert!(slots.iter().all(|(slot, expected)| slot == expected), "{slots:?}");
+        for _ in 0..MANY_TURNS {
+            assert_eq!(turns.slot(now), 80 * MILLI);
+            turns.had_their_turn();
+        }
+        assert_eq!(turns.slot(now), 40 * MILLI);
+        turns.told(0, now + FORGOTTEN);
+        assert_eq!(turns.slot(now), SHORTEST_SLOT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_dead_are_waited_for_ever_more_rarely() {
+        let (mut turns, start) = (Turns::default(), Instant::now());
+        turns.told(1, start);
+        let mut now = start;
+        let mut waited = Duration::ZERO;
+        while now - start < Duration::from_secs(600) {
+            let position = turns.behind(1, now);
+            waited += position.slot.saturating_sub(SHORTEST_SLOT);
+            now += position.slot + MILLI;
+            turns.overtook(position, now);
+        }
+        assert!(waited > 5 * LONGEST_LEARNT, "given up for good: {waited:?}");
+        assert!(waited < Duration::from_secs(6), "{waited:?} of 600 s");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -33,14 +34,15 @@ pub(crate) struct HeldBy<T> {
 }
 
 impl<T: Send + 'static> Queues<T> {
-    /// Somebody of this process has got the lock, which so many nodes keep.
-    pub(crate) fn got(&self, key: &Arc<str>, nodes: usize) -> (Holding<T>, HeldBy<T>) {
+    /// Somebody of this process has got the lock, which so many nodes keep that took so long.
+    pub(crate) fn got(&self, key: &Arc<str>, nodes: usize, round_trip: Duration) -> (Holding<T>, HeldBy<T>) {
         let stay = self.stay(key);
         let id = {
             let mut state = lock(&stay.queue.state);
             // The one in front is still among them.
             let waiting = stay.queue.waiting.load(SeqCst).saturating_sub(1);
             state.turns.got(waiting, Instant::now());
+            state.turns.round_trip(round_trip);
             state.next += 1;
             state.next
         };
@@ -80,8 +82,8 @@ impl<T: Send + 'static> Heirs for Holding<T> {
 
     fn told(&self, node: usize, listeners: u32) {
         let mut state = lock(&self.stay.queue.state);
-        let hears = |announcements: &Arc<Announcements>| announcements.hears(node);
-        let own = u32::from(state.announcements.as_ref().is_some_and(hears));
+        let counts = |announcements: &Arc<Announcements>| announcements.may_be_counted(node);
+        let own = u32::from(state.announcements.as_ref().is_some_and(counts));
         let mut others = lock(&self.others);
         others[node] = Some(listeners.saturating_sub(own));
         if others.iter().flatten().count() >= quorum(others.len()) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use quorlock::node::{Fault, Node, Reply};
 use quorlock::{Redlock, RedlockBuilder};
 
-pub(crate) use line::Way;
+pub(crate) use line::{Line, Way};
 pub(crate) use puppet::{Plan, Puppet, at_once, puppets, yes};
 pub(crate) use server::Server;
 

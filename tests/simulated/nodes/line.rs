@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use quorlock::node::{Action, Fault, Listener, Listening, Node, Request};
+use quorlock::node::{Action, Fault, Listener, Listening, News, Node, OwnerToken, Request};
 use tokio::time::{Instant, sleep};
 
-use super::server::{Server, State};
+use super::server::{Distance, Server, State, Subscriber};
 use super::{Answer, Reach};
 
 impl Reach for Server {
@@ -18,8 +18,10 @@ impl Reach for Server {
 }
 
 /// The connection of one client to a server. What one sends arrives in order, but not so what several send.
-struct Line {
+pub(crate) struct Line {
     server: Arc<Server>,
+    /// One way, if it is not as for everybody.
+    distance: Option<Distance>,
     /// When the last request arrives.
     last: Mutex<Option<Instant>>,
 }
@@ -28,7 +30,26 @@ impl Line {
     fn to(server: &Arc<Server>) -> Line {
         Line {
             server: server.clone(),
+            distance: None,
             last: Mutex::default(),
+        }
+    }
+
+    /// From somewhere else than everybody.
+    pub(crate) fn at(
+        server: &Arc<Server>,
+        distance: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Arc<Line> {
+        Arc::new(Line {
+            distance: Some(Arc::new(distance)),
+            ..Line::to(server)
+        })
+    }
+
+    fn one_way(&self) -> Duration {
+        match &self.distance {
+            Some(distance) => distance(),
+            None => self.server.latency(),
         }
     }
 }
@@ -45,13 +66,14 @@ impl Node for Line {
     }
 
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
-        let round_trip = self.server.latency() + self.server.latency();
+        let round_trip = self.one_way() + self.one_way();
         let number = {
             let mut state = self.server.state();
             state.next_listener += 1;
             state.next_listener
         };
         let (key, state) = (key.clone(), self.server.state.clone());
+        let distance = self.distance.clone();
         let leave = Leave(number, state.clone());
         let gone = Arc::new(());
         let there = Arc::downgrade(&gone);
@@ -59,11 +81,12 @@ impl Node for Line {
             sleep(round_trip / 2).await;
             // It may have left already.
             if there.upgrade().is_some() {
-                state
-                    .lock()
-                    .unwrap()
-                    .listeners
-                    .push((number, key, listener.clone()));
+                state.lock().unwrap().listeners.push(Subscriber {
+                    number,
+                    key,
+                    listener: listener.clone(),
+                    distance,
+                });
             }
             sleep(round_trip / 2).await;
             let mute = state.lock().unwrap().mute;
@@ -75,7 +98,7 @@ impl Node for Line {
     }
 
     fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Answer> {
-        let (there, back) = (self.server.latency(), self.server.latency());
+        let (there, back) = (self.one_way(), self.one_way());
         // T1: not before what was sent earlier.
         let arrival = {
             let mut last = self.last.lock().unwrap();
@@ -93,9 +116,17 @@ impl Node for Line {
                 let reply = state.execute(&request);
                 (reply, state.announced(&request, reply))
             };
-            sleep(back).await;
-            for (listener, news) in told {
-                listener.released(request.owner, news);
+            let executed = Instant::now();
+            let mut told_at_once = Vec::new();
+            for (of, news) in told {
+                match &of.distance {
+                    Some(distance) => drop(tokio::spawn(told_after(distance(), of, request.owner, news))),
+                    None => told_at_once.push((of, news)),
+                }
+            }
+            tokio::time::sleep_until(executed + back).await;
+            for (of, news) in told_at_once {
+                of.listener.released(request.owner, news);
             }
             reply
         });
@@ -107,16 +138,17 @@ impl Node for Line {
     }
 }
 
+async fn told_after(way: Duration, of: Subscriber, owner: OwnerToken, news: News) {
+    sleep(way).await;
+    of.listener.released(owner, news);
+}
+
 /// Who no longer listens when this is dropped.
 struct Leave(u64, Arc<Mutex<State>>);
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        self.1
-            .lock()
-            .unwrap()
-            .listeners
-            .retain(|(number, _, _)| *number != self.0);
+        self.1.lock().unwrap().listeners.retain(|of| of.number != self.0);
     }
 }
 

@@ -26,14 +26,26 @@ pub(super) struct State {
     raised: usize,
     healed: usize,
     acquires: usize,
-    /// W2: who listens, by number.
-    pub(super) listeners: Vec<(u64, Arc<str>, Listener)>,
+    /// W2: who listens.
+    pub(super) listeners: Vec<Subscriber>,
     pub(super) next_listener: u64,
     /// Announces nothing.
     pub(super) mute: bool,
     /// So many listen, it says.
     claimed: Option<u32>,
 }
+
+/// Who listens for the releases of a lock.
+#[derive(Clone)]
+pub(super) struct Subscriber {
+    pub(super) number: u64,
+    pub(super) key: Arc<str>,
+    pub(super) listener: Listener,
+    pub(super) distance: Option<Distance>,
+}
+
+/// How long the way takes.
+pub(super) type Distance = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 impl Server {
     pub(crate) fn new(number: usize, latency: impl FnMut() -> Duration + Send + 'static) -> Arc<Server> {
@@ -84,17 +96,15 @@ impl Server {
 
     /// Announces something, true or not.
     pub(crate) fn say(&self, key: &str, owner: OwnerToken, news: News) {
-        let listeners: Vec<Listener> = self.state().listeners(&key.into()).cloned().collect();
-        listeners
-            .iter()
-            .for_each(|listener| listener.released(owner, news));
+        let listeners: Vec<Subscriber> = self.state().listeners(&key.into()).cloned().collect();
+        listeners.iter().for_each(|of| of.listener.released(owner, news));
     }
 
     /// Whether its connections for announcements are cut.
     pub(crate) fn mute(&self, mute: bool) {
         let mut state = self.state();
         state.mute = mute;
-        for (_, _, listener) in &state.listeners {
+        for Subscriber { listener, .. } in &state.listeners {
             if mute {
                 listener.deaf()
             } else {
@@ -198,11 +208,10 @@ impl State {
 }
 
 impl State {
-    fn listeners(&self, key: &Arc<str>) -> impl Iterator<Item = &Listener> {
+    fn listeners(&self, key: &Arc<str>) -> impl Iterator<Item = &Subscriber> {
         self.listeners
             .iter()
-            .filter(move |(_, of, _)| of == key && !self.mute)
-            .map(|(_, _, listener)| listener)
+            .filter(move |of| of.key == *key && !self.mute)
     }
 
     fn audience(&self, key: &Arc<str>) -> u32 {
@@ -211,7 +220,7 @@ impl State {
     }
 
     /// W2.
-    pub(super) fn announced(&self, request: &Request, reply: Reply) -> Vec<(Listener, News)> {
+    pub(super) fn announced(&self, request: &Request, reply: Reply) -> Vec<(Subscriber, News)> {
         match (request.action, reply) {
             (Action::Release { news: Some(news), .. }, Reply::Released { .. }) => self
                 .listeners(&request.key)
