@@ -53,6 +53,8 @@ struct Outlook {
     relied: bool,
     /// When there is a chance, and it is ours.
     chance: Option<Instant>,
+    /// That is, if whoever it was passed on to does not take it.
+    passed_on: bool,
     announcements: Option<Arc<Announcements>>,
 }
 
@@ -173,6 +175,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             patient: Instant::now() + waiting.if_told(delay),
             relied: false,
             chance: self.let_others_go_first(),
+            passed_on: false,
             announcements: self.place.announcements(),
         };
         loop {
@@ -188,6 +191,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                 () = self.place.freed() => {
                     waiting.has_reason();
                     outlook.chance = self.let_others_go_first();
+                    outlook.passed_on = false;
                     outlook.announcements = self.place.announcements();
                     if outlook.chance.is_none() {
                         return;
@@ -208,9 +212,18 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         if let Some(news) = announcements.and_then(|announcements| self.news(announcements)) {
             waiting.has_reason();
             outlook.chance = Some(now + self.turn(news));
+            outlook.passed_on = news == News::PassedOn;
         }
         if let Some(chance) = outlook.chance {
-            return chance;
+            // However often it is said to be passed on: that is not relied upon for longer than anything else.
+            let limit = self
+                .expiry()
+                .map_or(outlook.patient, |expiry| expiry.min(outlook.patient));
+            return if outlook.passed_on {
+                chance.min(limit)
+            } else {
+                chance
+            };
         }
         let poll = match announcements.map_or(Some(false), |announcements| self.would_be_told(announcements))
         {

@@ -135,6 +135,34 @@ async fn a_minority_of_nodes_makes_nobody_ask() {
     passes_on(lease, waiting, ms(4 * ONE_WAY + 8)).await;
 }
 
+/// Somebody says again and again that the lock is passed on, on all nodes; but the holder has died.
+#[tokio::test(start_paused = true)]
+async fn whatever_is_announced_a_lock_that_has_expired_is_asked_for() {
+    for nodes in [1, 3, 5] {
+        let servers = servers(nodes);
+        let holder = redlock(&servers, Redlock::builder().ttl(ms(3_000)).watchdog(false));
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let waiting = tokio::spawn(manager(&servers).lock("job").acquire());
+        sleep(ms(1_000)).await;
+        std::mem::forget(lease);
+        let saying = tokio::spawn({
+            let servers = servers.clone();
+            async move {
+                loop {
+                    let owner = OwnerToken::random();
+                    for server in &servers {
+                        server.say("quorlock:job", owner, News::PassedOn);
+                    }
+                    sleep(ms(1)).await;
+                }
+            }
+        });
+        let lease = timeout(ms(2_500), waiting).await;
+        saying.abort();
+        let _ = lease.expect("nobody asks").unwrap().unwrap().release().await;
+    }
+}
+
 /// Connections that announcements come over break, and are made again.
 #[tokio::test(start_paused = true)]
 async fn who_is_told_no_more_asks_and_who_is_told_again_does_not() {
