@@ -19,7 +19,7 @@
 -- The counter of a lock has the lock's name with COUNTER behind it. It is not among the keys, as it would have to be in a
 -- cluster: a node is never a member of one, and every argument takes the client time.
 --
--- The answer has an entry a request: the counter where one is counted or raised; how many were told of a release; otherwise a
+-- The answer has an entry a request: the counter where one is counted or raised; how many listen for a release; otherwise a
 -- number of those below; {remaining ms, that token, how many listen} where another token is there; or an error's text. Behind
 -- them, where it was looked at, the node's time in microseconds. Errors are caught one by one, so that no request spoils the
 -- others.
@@ -55,6 +55,11 @@ local function raise(counter, from, to)
   return redis.pcall('INCRBY', counter, ('%.0f'):format(math.max(to - from, 0)))
 end
 
+-- How many listen for the releases of the lock. Nothing, where the user may not be told.
+local function listeners(key)
+  return redis.pcall('PUBSUB', 'NUMSUB', key .. CHANNEL)[2]
+end
+
 -- W2: deletes the key, and tells those who wait elsewhere.
 local function release(key, item)
   local deleted = redis.pcall('DEL', key)
@@ -63,7 +68,9 @@ local function release(key, item)
   if news == '-' then return DONE end
   local told = redis.pcall('PUBLISH', key .. CHANNEL, news .. item:sub(2, 37))
   -- Deleted it is, whether or not the user may say so.
-  return type(told) == 'number' and told or DONE
+  if type(told) ~= 'number' or told == 0 then return DONE end
+  -- Some of those may listen to everything, and do not wait for this.
+  return listeners(key) or told
 end
 
 local now
@@ -153,8 +160,7 @@ for i = 1, #KEYS do
       if operation == 'h' then
         local left = redis.pcall('PTTL', key)
         -- W3. Whoever may not be told how many listen has to do without.
-        local listeners = redis.pcall('PUBSUB', 'NUMSUB', key .. CHANNEL)
-        reply = type(left) == 'table' and left.err or { left, #holder == 36 and holder or '', listeners[2] or 0 }
+        reply = type(left) == 'table' and left.err or { left, #holder == 36 and holder or '', listeners(key) or 0 }
       end
     else
       reply = DONE

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{Redlock, ReleaseOutcome};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -13,6 +15,8 @@ use crate::common::{MOMENT, unguarded};
 use crate::{PATIENCE, calls, connect, eventually, testbed};
 
 const CHANNEL: &str = "quorlock:job#free";
+const SCRIPT: &str = include_str!("../../src/redis/lock.lua");
+const OWNER: &str = "11111111-1111-4111-8111-111111111111";
 
 /// How many listen to the channel of "job".
 async fn listeners(node: &TestNode) -> i64 {
@@ -45,6 +49,30 @@ async fn ears(node: &TestNode) -> usize {
         .lines()
         .filter(|line| !line.is_empty())
         .count()
+}
+
+/// Operators watch what is published. They do not wait for the lock.
+#[tokio::test]
+async fn who_listens_to_everything_is_not_waited_for() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let mut watching = TcpStream::connect(node.addr()).await.unwrap();
+    watching.write_all(b"PSUBSCRIBE *\r\n").await.unwrap();
+    let mut waiting = TcpStream::connect(node.addr()).await.unwrap();
+    let text = format!("local replies = (function() {SCRIPT}\nend)() return replies[1]");
+    let released = async || {
+        node.command(&["SET", "job", OWNER]).await.unwrap();
+        let item = format!("r{OWNER}f");
+        let told = node.command(&["EVAL", &text, "1", "job", &item]).await;
+        told.unwrap().as_int().unwrap()
+    };
+    eventually("it watches", async || {
+        node.command(&["PUBSUB", "NUMPAT"]).await.unwrap().as_int() == Some(1)
+    })
+    .await;
+    assert_eq!(released().await, 0);
+    waiting.write_all(b"SUBSCRIBE job#free\r\n").await.unwrap();
+    eventually("one waits", async || released().await == 1).await;
 }
 
 #[tokio::test]
