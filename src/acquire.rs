@@ -12,9 +12,9 @@ use crate::head::Head;
 use crate::hold::Hold;
 use crate::janitor::Janitor;
 use crate::lease::Lease;
-use crate::options::Terms;
+use crate::options::{Question, Terms};
 use crate::protocol::quorum::Verdict;
-use crate::queue::Queues;
+use crate::queue::{Place, Queues};
 use crate::round::Nodes;
 use crate::wait::Waiting;
 
@@ -42,55 +42,107 @@ impl Acquire<'_> {
 
     /// W1: one of this process at a time.
     pub(crate) async fn queued(mut self, queues: &Queues<Told>) -> Result<Lease, AcquireError> {
-        let home = self.janitor.home();
-        let mut place = queues.enter(self.key);
-        let in_front = place.reach_the_front(self.waiting.end(), &home.runtime).await;
-        if let Some(told) = place.told() {
-            let is_recent = told.at >= self.waiting.started();
-            let is_true = is_recent || !in_front && told.defeat.quorum() && place.held_here().is_some();
-            // Whoever asked last did so for all whose time is up.
-            if is_true && (!in_front || self.waiting.is_over()) {
-                return Err(self.failed(told.defeat));
+        let (home, question) = (self.janitor.home(), self.terms.question());
+        let mut place = queues.enter(self.key, question);
+        loop {
+            let in_front = place.reach_the_front(self.waiting.end(), &home.runtime).await;
+            if !in_front {
+                return self.last_question(&place, queues).await;
             }
-            if is_recent {
+            if let Some(told) = self.recently_told(&place) {
+                // Whoever asked last did so for all whose time is up.
+                if self.waiting.is_over() {
+                    return Err(self.failed(told.defeat));
+                }
                 self.waiting.learn(told.out_of_reach_since);
             }
-        }
-        let mut head = Head::new(&place, self.nodes, home);
-        if in_front {
+            let mut head = Head::new(&place, self.nodes, home);
             head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
                 .await;
-        }
-        loop {
-            head.asks();
-            let defeat = match self.attempt(queues).await? {
-                Ok(lease) => {
-                    head.got();
-                    // So that nobody is told of an outage that is over.
-                    place.tell(place.told().filter(|told| told.defeat.quorum()));
-                    return Ok(lease);
+            loop {
+                head.asks();
+                let defeat = match self.attempt(queues).await? {
+                    Ok(lease) => {
+                        head.got();
+                        // So that nobody is told of an outage that is over.
+                        place.tell(place.told().filter(|told| told.defeat.quorum()));
+                        return Ok(lease);
+                    }
+                    Err(defeat) => defeat,
+                };
+                let moment = self.waiting.next_attempt(defeat.quorum(), fastrand::u32(..));
+                self.tell(&place, &defeat);
+                let Some(moment) = moment else {
+                    return Err(self.failed(defeat));
+                };
+                head.was_told(&defeat.votes, defeat.round_trip);
+                head.wait(moment, &mut self.waiting).await;
+                // What is out of reach for this one may be had on the terms of another.
+                if !defeat.is_for_all() && place.is_mixed() {
+                    break;
                 }
-                Err(defeat) => defeat,
-            };
-            let moment = self.waiting.next_attempt(defeat.quorum(), fastrand::u32(..));
-            place.tell(Some(Told {
-                at: Instant::now(),
-                defeat: defeat.clone(),
-                out_of_reach_since: self.waiting.out_of_reach_since(),
-            }));
-            let Some(moment) = moment else {
-                return Err(self.failed(defeat));
-            };
-            head.was_told(&defeat.votes, defeat.round_trip);
-            head.wait(moment, &mut self.waiting).await;
+            }
+            place.give_way();
         }
+    }
+
+    /// Time is up, or nobody is to wait any more: asks, if nobody in this process has since this one came, for all who have no time left either.
+    async fn last_question(
+        mut self,
+        place: &Place<Told>,
+        queues: &Queues<Told>,
+    ) -> Result<Lease, AcquireError> {
+        let home = self.janitor.home();
+        let told = |acquire: &Self| {
+            let still_held = || {
+                place
+                    .told()
+                    .filter(|told| told.defeat.is_for_all() && place.held_here().is_some())
+            };
+            acquire.recently_told(place).or_else(still_held)
+        };
+        if self.is_shut_down() {
+            return Err(AcquireError::ShutDown);
+        }
+        if let Some(told) = told(&self) {
+            return Err(self.failed(told.defeat));
+        }
+        let _alone = place.last_question(self.terms.node_budget, &home.runtime).await;
+        if let Some(told) = told(&self) {
+            return Err(self.failed(told.defeat));
+        }
+        let mut head = Head::new(place, self.nodes, home);
+        head.asks();
+        let defeat = match self.attempt(queues).await? {
+            Ok(lease) => return Ok(lease),
+            Err(defeat) => defeat,
+        };
+        let _ = self.waiting.next_attempt(defeat.quorum(), 0);
+        self.tell(place, &defeat);
+        Err(self.failed(defeat))
+    }
+
+    /// What somebody in this process was told since this one came, if this one would have been told the same.
+    fn recently_told(&self, place: &Place<Told>) -> Option<Told> {
+        place.told().filter(|told| {
+            let is_for_us = told.defeat.is_for_all() || told.question == self.terms.question();
+            is_for_us && told.at >= self.waiting.started()
+        })
+    }
+
+    fn tell(&self, place: &Place<Told>, defeat: &Defeat) {
+        place.tell(Some(Told {
+            at: Instant::now(),
+            question: self.terms.question(),
+            defeat: defeat.clone(),
+            out_of_reach_since: self.waiting.out_of_reach_since(),
+        }));
     }
 
     async fn attempt(&self, queues: &Queues<Told>) -> Result<Result<Lease, Defeat>, AcquireError> {
         // Seen by a shutdown that begins from here on, or sees it.
         let _under_way = self.janitor.under_way();
-        let is_shut_down = || self.shut_down.load(Ordering::SeqCst);
-        if is_shut_down() {
+        if self.is_shut_down() {
             return Err(AcquireError::ShutDown);
         }
         let outcome = match self.attempt_once(queues).await {
@@ -100,9 +152,13 @@ impl Acquire<'_> {
         };
         match outcome {
             // Shut down meanwhile: nobody would wait for the end of this one.
-            Ok(_) if is_shut_down() => Err(AcquireError::ShutDown),
+            Ok(_) if self.is_shut_down() => Err(AcquireError::ShutDown),
             outcome => Ok(outcome),
         }
+    }
+
+    fn is_shut_down(&self) -> bool {
+        self.shut_down.load(Ordering::SeqCst)
     }
 
     async fn attempt_once(&self, queues: &Queues<Told>) -> Result<Lease, Defeat> {
@@ -184,6 +240,7 @@ impl Acquire<'_> {
 #[derive(Clone)]
 pub(crate) struct Told {
     at: Instant,
+    question: Question,
     defeat: Defeat,
     out_of_reach_since: Option<Instant>,
 }
@@ -213,6 +270,11 @@ impl Defeat {
             votes,
             round_trip: claim.attempt().round_trip(),
         }
+    }
+
+    /// Whether it would have been the same whatever the terms: somebody else has it.
+    fn is_for_all(&self) -> bool {
+        self.how == How::Held
     }
 
     /// Whether a quorum of nodes answers.

@@ -199,7 +199,25 @@ pub(crate) struct Terms {
     pub(crate) guard: Option<Duration>,
 }
 
+/// What the nodes' answers to an attempt depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    ttl: Duration,
+    node_budget: Duration,
+    fencing: bool,
+    guard: Option<Duration>,
+}
+
 impl Terms {
+    pub(crate) fn question(&self) -> Question {
+        Question {
+            ttl: self.ttl,
+            node_budget: self.node_budget,
+            fencing: self.fencing,
+            guard: self.guard,
+        }
+    }
+
     /// E5: no time under the lock beyond `max_hold`.
     pub(crate) fn most(&self, time: Duration) -> Duration {
         self.max_hold.map_or(time, |most| time.min(most))

@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard};
+use tokio::sync::{Mutex as Turn, MutexGuard, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::ear::Announcements;
 use crate::mutex::lock;
+use crate::options::Question;
 use crate::round::{Home, Nodes};
 use crate::timer::sleep_until;
 use crate::turns::{Position, Turns};
@@ -33,6 +34,8 @@ struct Queue<T> {
     turn: Arc<Turn<()>>,
     freed: Notify,
     told: Mutex<Option<T>>,
+    /// One of those whose time is up asks for all of them.
+    last_question: Turn<()>,
     /// How many wait, the one in front included.
     waiting: AtomicUsize,
     state: Mutex<State>,
@@ -40,6 +43,9 @@ struct Queue<T> {
 
 #[derive(Default)]
 struct State {
+    /// What the first one of those who wait asks, and whether others ask something else.
+    question: Option<Question>,
+    is_mixed: bool,
     turns: Turns,
     /// Opened by the first who waits for somebody elsewhere, closed when nobody has waited for a while.
     announcements: Option<Arc<Announcements>>,
@@ -58,6 +64,7 @@ impl<T> Queue<T> {
             turn: Arc::default(),
             freed: Notify::new(),
             told: Mutex::new(None),
+            last_question: Turn::default(),
             waiting: AtomicUsize::new(0),
             state: Mutex::default(),
         }
@@ -81,32 +88,61 @@ pub(crate) struct Place<T: Send + 'static> {
 
 impl<T: Send + 'static> Queues<T> {
     /// Takes the last place in the queue for a key, which is made if there is none.
-    pub(crate) fn enter(&self, key: &Arc<str>) -> Place<T> {
+    pub(crate) fn enter(&self, key: &Arc<str>, question: Question) -> Place<T> {
         let stay = self.stay(key);
-        stay.queue.waiting.fetch_add(1, SeqCst);
+        {
+            let mut state = lock(&stay.queue.state);
+            if stay.queue.waiting.fetch_add(1, SeqCst) == 0 {
+                (state.question, state.is_mixed) = (Some(question), false);
+            }
+            state.is_mixed |= state.question != Some(question);
+        }
         Place { stay, turn: None }
     }
 }
 
 impl<T: Clone + Send + 'static> Place<T> {
-    /// Waits to be in front, until `end` at most; whether it is. Cancel safe.
+    /// Waits to be in front, until `end` at most or until nobody is to wait any more; whether it is. Cancel safe.
     pub(crate) async fn reach_the_front(&mut self, end: Option<Instant>, home: &Handle) -> bool {
         let queue = &self.stay.queue;
         if let Ok(turn) = queue.turn.clone().try_lock_owned() {
             self.turn = Some(turn);
             return true;
         }
-        let turn = queue.turn.clone().lock_owned();
-        let turn = match end {
-            None => turn.await,
-            Some(end) => tokio::select! {
-                biased;
-                turn = turn => turn,
-                () = sleep_until(home, end) => return false,
-            },
+        let time_is_up = async {
+            match end {
+                Some(end) => sleep_until(home, end).await,
+                None => std::future::pending().await,
+            }
         };
-        self.turn = Some(turn);
+        tokio::select! {
+            biased;
+            turn = queue.turn.clone().lock_owned() => self.turn = Some(turn),
+            () = time_is_up => return false,
+            // Who is in front may not be looking.
+            () = self.closed() => return false,
+        }
         true
+    }
+
+    /// Whether some of those who wait ask something else than others.
+    pub(crate) fn is_mixed(&self) -> bool {
+        lock(&self.stay.queue.state).is_mixed
+    }
+
+    /// No longer in front: all others come first.
+    pub(crate) fn give_way(&mut self) {
+        self.turn = None;
+    }
+
+    /// When time is up: waits until nobody else asks for the last time, up to `limit`. For as long as what is returned lives, none
+    /// does.
+    pub(crate) async fn last_question(&self, limit: Duration, home: &Handle) -> Option<MutexGuard<'_, ()>> {
+        tokio::select! {
+            biased;
+            turn = self.stay.queue.last_question.lock() => Some(turn),
+            () = sleep_until(home, Instant::now() + limit) => None,
+        }
     }
 
     pub(crate) fn is_in_front(&self) -> bool {
@@ -205,9 +241,14 @@ mod tests {
     use super::*;
     use crate::claim::Heirs;
     use crate::news::News;
+    use crate::options::LockOptions;
     use tokio::time::timeout;
 
     const MOMENT: Duration = Duration::from_millis(1);
+
+    fn enter(queues: &Queues<u32>, key: &Arc<str>) -> Place<u32> {
+        queues.enter(key, LockOptions::default().terms().unwrap().question())
+    }
 
     async fn is_in_front(place: &mut Place<u32>) -> bool {
         let soon = Some(Instant::now() + MOMENT);
@@ -218,12 +259,12 @@ mod tests {
     async fn the_first_to_come_is_the_first_in_front_and_leavers_are_skipped() {
         let queues = Queues::<u32>::new(&Handle::current());
         let key: Arc<str> = "job".into();
-        let mut first = queues.enter(&key);
+        let mut first = enter(&queues, &key);
         assert!(is_in_front(&mut first).await);
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for number in 0..10 {
-            let (mut place, order) = (queues.enter(&key), order.clone());
+            let (mut place, order) = (enter(&queues, &key), order.clone());
             tasks.push(tokio::spawn(async move {
                 assert!(place.reach_the_front(None, &Handle::current()).await);
                 lock(&order).push(number);
@@ -246,11 +287,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn queues_are_independent_and_end_with_their_last_place() {
         let queues = Queues::<u32>::new(&Handle::current());
-        let mut places: Vec<_> = ["a", "b"].map(|key| queues.enter(&key.into())).into();
+        let mut places: Vec<_> = ["a", "b"].map(|key| enter(&queues, &key.into())).into();
         for place in &mut places {
             assert!(is_in_front(place).await);
         }
-        let mut second = queues.enter(&"a".into());
+        let mut second = enter(&queues, &"a".into());
         assert!(!is_in_front(&mut second).await);
         assert_eq!(queues.len(), 2);
         places.clear();
@@ -266,7 +307,7 @@ mod tests {
         let key: Arc<str> = "job".into();
         let (early, late) = (queues.got(&key, 3, MOMENT).0, queues.got(&key, 3, MOMENT).0);
         early.freed();
-        let place = queues.enter(&key);
+        let place = enter(&queues, &key);
         timeout(MOMENT, place.freed())
             .await
             .expect_err("nobody was waiting");
@@ -287,7 +328,7 @@ mod tests {
             holding.told(0, 3);
             drop(holding);
             assert_eq!(queues.len(), 1);
-            let place = queues.enter(&key);
+            let place = enter(&queues, &key);
             assert_eq!(place.others_first().map(|(others, _)| others), Some(3));
             drop(place);
             tokio::time::sleep(REMEMBERED + 2 * MOMENT).await;
@@ -306,7 +347,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_one_was_told_the_others_know() {
         let queues = Queues::<u32>::new(&Handle::current());
-        let (first, second) = (queues.enter(&"job".into()), queues.enter(&"job".into()));
+        let (first, second) = (enter(&queues, &"job".into()), enter(&queues, &"job".into()));
         assert_eq!(second.told(), None);
         first.tell(Some(7));
         drop(first);
@@ -321,7 +362,7 @@ mod tests {
         let barrier = std::sync::Barrier::new(2);
         for _ in 0..2_000 {
             std::thread::scope(|threads| {
-                for place in [queues.enter(&key), queues.enter(&key)] {
+                for place in [enter(&queues, &key), enter(&queues, &key)] {
                     let barrier = &barrier;
                     threads.spawn(move || {
                         barrier.wait();

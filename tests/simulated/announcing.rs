@@ -341,27 +341,46 @@ async fn who_asked_too_early_is_told_again() {
 /// Whoever waits behind has not heard anything since it came, for who is in front need not ask. One of them asks for all.
 #[tokio::test(start_paused = true)]
 async fn those_whose_time_is_up_do_not_all_ask() {
-    fastrand::seed(7);
+    // One after the other, or all at the same time.
+    for (apart, most) in [(5, 50), (0, 1)] {
+        fastrand::seed(7);
+        let servers = servers(5);
+        let (holder, waiter) = (manager(&servers), manager(&servers));
+        let lease = holder.lock("job").acquire().await.unwrap();
+        let front = tokio::spawn(waiter.lock("job").acquire());
+        sleep(ms(2_000)).await;
+        let before = asked(&servers);
+        let others = (0..200).map(|number| {
+            let lock = waiter.lock("job").within(ms(1_000));
+            async move {
+                sleep(ms(number * apart)).await;
+                lock.acquire().await.unwrap_err()
+            }
+        });
+        for error in join_all(others).await {
+            assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+        }
+        let asked = asked(&servers) - before;
+        assert!(asked <= 5 * most, "{asked}");
+        let _ = lease.release().await;
+        let _ = front.await.unwrap().unwrap().release().await;
+    }
+}
+
+/// Nor do those behind it, while it has its place.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_all_waiting_even_if_who_is_in_front_does_not_look() {
     let servers = servers(5);
     let (holder, waiter) = (manager(&servers), manager(&servers));
-    let lease = holder.lock("job").acquire().await.unwrap();
-    let front = tokio::spawn(waiter.lock("job").acquire());
-    sleep(ms(2_000)).await;
-    let before = asked(&servers);
-    let others = (0..200).map(|number| {
-        let lock = waiter.lock("job").within(ms(1_000));
-        async move {
-            sleep(ms(number * 5)).await;
-            lock.acquire().await.unwrap_err()
-        }
-    });
-    for error in join_all(others).await {
-        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
-    }
-    let asked = asked(&servers) - before;
-    assert!(asked <= 5 * 10, "{asked}");
-    let _ = lease.release().await;
-    let _ = front.await.unwrap().unwrap().release().await;
+    let _lease = holder.lock("job").acquire().await.unwrap();
+    let mut front = Box::pin(waiter.lock("job").forever().acquire());
+    assert!(timeout(ms(500), &mut front).await.is_err());
+    let behind = tokio::spawn(waiter.lock("job").forever().acquire());
+    sleep(ms(500)).await;
+    timeout(ms(1_000), waiter.shutdown()).await.unwrap();
+    let outcome = timeout(ms(1_000), behind).await.unwrap().unwrap();
+    assert!(matches!(outcome, Err(AcquireError::ShutDown)), "{outcome:?}");
+    assert!(matches!(front.await, Err(AcquireError::ShutDown)));
 }
 
 #[tokio::test(start_paused = true)]

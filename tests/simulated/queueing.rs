@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quorlock::node::{Action, Fault, Reply};
-use quorlock::{AcquireError, Redlock};
+use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -232,4 +232,54 @@ async fn a_release_that_panics_leaves_nobody_asleep() {
     assert!(tokio::spawn(lease.release()).await.unwrap_err().is_panic());
     let _ = next.await.unwrap().unwrap().release().await;
     assert!(given_up.elapsed() < ms(500), "{:?}", given_up.elapsed());
+}
+
+/// Who is in front cannot get it, for nodes take longer than they are given.
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_told_nothing_that_was_asked_on_other_terms() {
+    let redlock = redlock(&servers(), Redlock::builder());
+    let front = tokio::spawn(redlock.lock("job").node_budget(ms(2)).forever().acquire());
+    sleep(ms(50)).await;
+    for behind in [
+        redlock.lock("job").within(ms(3_000)),
+        redlock.lock("job").within(ms(1)),
+        redlock.lock("job").forever(),
+    ] {
+        let started = Instant::now();
+        let lease = behind.acquire().await.unwrap();
+        assert!(started.elapsed() < ms(1_500), "{:?}", started.elapsed());
+        let _ = lease.release().await;
+    }
+    assert!(!front.is_finished());
+    front.abort();
+}
+
+/// The nodes may have forgotten something of the last hour, and so give no locks for as long.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_the_restart_guard_of_another() {
+    let up = Duration::from_secs(600);
+    let nodes = puppets(3, move |_, action| match action {
+        Action::Acquire {
+            guard: Some(guard), ..
+        } if up < guard => at_once(Err(Fault::Restarted {
+            ago: up,
+            remaining: guard - up,
+        })),
+        action => at_once(Ok(yes(action))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let hour = redlock.lock("job").ttl(Duration::from_secs(3_600));
+    let front = tokio::spawn(hour.forever().acquire());
+    sleep(ms(50)).await;
+    let mut behind: JoinSet<_> = (0..10)
+        .map(|_| {
+            let lock = redlock.lock("job").within(ms(10_000));
+            async move { lock.acquire().await.unwrap().release().await }
+        })
+        .collect();
+    while let Some(outcome) = behind.join_next().await {
+        assert_eq!(outcome.unwrap(), ReleaseOutcome::Released);
+    }
+    assert!(!front.is_finished());
+    front.abort();
 }
