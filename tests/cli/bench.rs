@@ -364,6 +364,8 @@ async fn the_help_is_complete() {
         "Exit codes",
         "Ctrl-C",
         "expire by themselves",
+        "from 2 to 10000",
+        "from 10ms to 365days",
     ] {
         assert!(shown.contains(words), "{words}: {shown}");
     }

@@ -7,7 +7,7 @@ mod tests;
 use super::Results;
 use super::pairs::Pairs;
 use super::round_trips::Node;
-use super::text::{grouped, ms};
+use super::text::{grouped, ms, whole};
 
 /// Whoever gets a lock so much more often than the mean has an advantage.
 const UNFAIR: f64 = 1.5;
@@ -85,7 +85,7 @@ fn throughput(pairs: &[Pairs]) -> Option<Finding> {
     if pairs.len() < 2 || best.done() == 0 {
         return None;
     }
-    let rate = |pairs: &Pairs| grouped(pairs.per_second().round() as u64);
+    let rate = |pairs: &Pairs| grouped(whole(pairs.per_second()));
     let mut text = match best.tasks {
         1 => format!(
             "This process takes and releases {} locks a second, one after the other, and no more with more tasks.",
@@ -122,7 +122,7 @@ fn hand_over(results: &Results) -> Vec<Finding> {
             ms(gap),
             ms(held),
             humantime::format_duration(results.plan.hold),
-            grouped(all.per_second().round() as u64)
+            grouped(whole(all.per_second()))
         ),
     )];
     if unfairness > UNFAIR {
