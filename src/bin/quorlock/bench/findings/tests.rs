@@ -9,6 +9,7 @@ use super::super::pairs::Pairs;
 use super::super::plan::Plan;
 use super::super::round_trips::Node;
 use super::super::tally::{Latencies, Part};
+use super::super::text::text;
 use super::*;
 use crate::args::{Arguments, Command};
 
@@ -271,6 +272,15 @@ fn whoever_gets_more_than_a_fair_share_is_noticed() {
 fn ratios_have_two_digits() {
     for (ratio, text) in [(1.26, "1.3"), (12.4, "12"), (987.0, "990"), (4_049.0, "4,000")] {
         assert_eq!(times(ratio), text);
+    }
+}
+
+#[test]
+fn a_dash_in_a_table_is_explained() {
+    for (round_trip, explained) in [(Some(MS), false), (None, true)] {
+        let all = results(&[], &[Some(MS), round_trip, Some(MS)]);
+        let text = text(&all);
+        assert_eq!(text.contains("\n-: nothing was timed"), explained, "{text}");
     }
 }
 
