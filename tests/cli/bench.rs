@@ -122,7 +122,7 @@ async fn nodes_that_are_dead_or_hang_are_named() {
     let (dead, hung) = (&testbed.nodes()[1], &testbed.nodes()[3]);
     dead.kill().await.unwrap();
     hung.stop().unwrap();
-    let options = short(&["--json", "--connect-timeout", "1s"]);
+    let options = short(&["--json", "--connect-timeout", "2s"]);
     let output = finish(with(&testbed.urls(), &options)).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let told = document(&output);
@@ -160,7 +160,18 @@ async fn with_far_ones(far: usize) -> Testbed {
 #[tokio::test]
 async fn a_node_that_is_far_away_is_waited_for_and_measured_like_the_others() {
     let testbed = with_far_ones(1).await;
-    let output = finish(with(&testbed.urls(), &short(&["--json"]))).await;
+    // Long enough for it to have a turn on a busy machine, too.
+    let longer = [
+        "bench",
+        "--json",
+        "--duration",
+        "1s",
+        "--tasks",
+        "1",
+        "--waiters",
+        "2",
+    ];
+    let output = finish(with(&testbed.urls(), &longer)).await;
     let told = document(&output);
     check(&told);
     for node in told["nodes"].as_array().unwrap() {
