@@ -1,6 +1,36 @@
 //! What is in the folder `docs/` of the source.
 
+/// In place of a chart: rustdoc takes no files along, so the charts themselves are at the end of their page. As an image, for it
+/// is one in the source.
+macro_rules! elsewhere {
+    () => {
+        "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'%20width='400'%20height='30'%3E%3Crect%20width='400'%20height='30'%20fill='white'/%3E%3Ctext%20x='8'%20y='20'%20font-family='sans-serif'%20font-size='14'%3EThe%20chart%20is%20at%20the%20end%20of%20this%20page.%3C/text%3E%3C/svg%3E"
+    };
+}
+
+/// The picture itself, as a part of the page. A `pre`, for in nothing else may there be empty lines.
+macro_rules! chart {
+    ($file:literal) => {
+        concat!(
+            "<pre style=\"white-space: normal; padding: 0; overflow-x: auto\">\n",
+            include_str!(concat!("../docs/benchmarks/", $file, ".svg")),
+            "\n</pre>\n"
+        )
+    };
+}
+
+// The first definition of a link counts: those on the page lead to files.
+#[doc = "[charts]: #charts"]
+#[doc = concat!("[growth]: ", elsewhere!())]
+#[doc = concat!("[contended-gap]: ", elsewhere!())]
+#[doc = concat!("[contended-wait]: ", elsewhere!())]
+#[doc = concat!("[contended-grants]: ", elsewhere!(), "\n\n")]
 #[doc = include_str!("../docs/benchmarks.md")]
+#[doc = "\n## Charts\n"]
+#[doc = chart!("growth")]
+#[doc = chart!("contended-gap")]
+#[doc = chart!("contended-wait")]
+#[doc = chart!("contended-grants")]
 pub mod benchmarks {}
 #[doc = include_str!("../docs/design.md")]
 pub mod design {}

@@ -130,13 +130,15 @@ impl fmt::Display for Votes {
             (self.faults(), "faulty"),
             (self.outstanding(), "not waited for"),
         ];
-        write!(f, "{} nodes, quorum {}:", self.0.len(), self.quorum())?;
+        let plural = if self.0.len() == 1 { "" } else { "s" };
+        write!(f, "{} node{plural}, quorum {}:", self.0.len(), self.quorum())?;
         let mut separator = " ";
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
             write!(f, "{separator}{count} {what}")?;
             separator = ", ";
         }
-        if let Some(remaining) = self.longest_remaining() {
+        // What has as good as ended is not worth a word.
+        if let Some(remaining) = self.longest_remaining().filter(|time| time.as_millis() > 0) {
             write!(f, " (held for at most {} more)", short(remaining))?;
         }
         for vote in &self.0 {
@@ -388,4 +390,34 @@ pub enum RunError {
     /// The lease was lost; the work was cancelled (its future dropped) before the deadline.
     #[error(transparent)]
     Lost(#[from] Lost),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(remaining: &[u64]) -> Votes {
+        let vote = |(number, &millis): (usize, &u64)| NodeVote {
+            node: format!("n{number}").into(),
+            answer: Some(Ok(Reply::Held {
+                remaining: Some(Duration::from_millis(millis)),
+                holder: None,
+                listeners: 0,
+            })),
+        };
+        Votes::new(remaining.iter().enumerate().map(vote).collect())
+    }
+
+    #[test]
+    fn votes_are_summed_up_in_words_that_fit_their_number() {
+        for (votes, words) in [
+            (held(&[0]), "1 node, quorum 1: 1 held"),
+            (
+                held(&[0, 1_500]),
+                "2 nodes, quorum 2: 2 held (held for at most 1s 500ms more)",
+            ),
+        ] {
+            assert_eq!(votes.to_string(), words);
+        }
+    }
 }

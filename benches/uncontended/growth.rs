@@ -108,7 +108,7 @@ pub(crate) async fn held(rounds: usize, pairs: usize, most: usize, report: &mut 
         let each = resident().saturating_sub(empty) / level;
         // Below, it is others that take the memory.
         if level >= 10_000 {
-            let each = format!("{each} bytes each, in the client");
+            let each = format!("the client has grown by {each} bytes for each");
             report.note(&format!("memory, {level} held"), &each);
         }
         let mut step = step(level);

@@ -83,8 +83,9 @@ impl Proxy {
     /// Adds a one-way latency in each direction; zero, the default, adds none. A round trip gets longer by twice this.
     ///
     /// It is latency, not a limit: data keeps flowing while earlier data is under way (up to some megabytes per
-    /// connection and direction). The precision is that of tokio's timer, about 1 ms. Connecting is not delayed. Data
-    /// already under way keeps the delay it got.
+    /// connection and direction). The precision is that of tokio's timer: each way takes longer by up to about 2 ms,
+    /// unless there is no delay; then the proxy adds only what it takes to pass bytes on, some tenths of a millisecond. Connecting is
+    /// not delayed. Data already under way keeps the delay it got.
     pub fn delay(&self, one_way: Duration) {
         self.order(Order::Delay(one_way));
     }

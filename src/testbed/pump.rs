@@ -112,7 +112,10 @@ async fn pump(
     };
     let writing = async move {
         while let Some((due, piece)) = queue.recv().await {
-            sleep_until(due).await;
+            // A timer rounds up to its next tick, also for what is due already.
+            if due > Instant::now() {
+                sleep_until(due).await;
+            }
             match piece {
                 Piece::Bytes(bytes) => write(&mut to, &bytes, &mut seen, open).await?,
                 Piece::End => {

@@ -3,7 +3,9 @@
 mod chart;
 mod document;
 
-use quorlock::testbed::{Testbed, Value};
+use std::time::Duration;
+
+use quorlock::testbed::{Data, Testbed, Value};
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
@@ -95,10 +97,12 @@ async fn it_says_what_it_is_going_to_do_and_what_came_of_it() {
     free(&testbed).await;
     let counters = testbed.nodes()[0].command(&["KEYS", "*#fence"]).await.unwrap();
     assert_eq!(counters, Value::Array(Some(Vec::new())));
-    // And nothing with -q but the results.
-    let output = finish(with(&testbed.urls(), &short(&["-q"]))).await;
-    assert_eq!(text(&output.stderr), "");
-    assert!(text(&output.stdout).contains("A lock costs"));
+    // And nothing with -q but the results, wherever that is said.
+    for arguments in [short(&["-q"]), [&["-q"], &SHORT[..]].concat()] {
+        let output = finish(with(&testbed.urls(), &arguments)).await;
+        assert_eq!(text(&output.stderr), "");
+        assert!(text(&output.stdout).contains("A lock costs"));
+    }
 }
 
 #[tokio::test]
@@ -118,7 +122,8 @@ async fn nodes_that_are_dead_or_hang_are_named() {
     let (dead, hung) = (&testbed.nodes()[1], &testbed.nodes()[3]);
     dead.kill().await.unwrap();
     hung.stop().unwrap();
-    let output = finish(with(&testbed.urls(), &short(&["--json"]))).await;
+    let options = short(&["--json", "--connect-timeout", "2s"]);
+    let output = finish(with(&testbed.urls(), &options)).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let told = document(&output);
     check(&told);
@@ -129,10 +134,122 @@ async fn nodes_that_are_dead_or_hang_are_named() {
             finding.starts_with(&format!("{} is missing", node.addr())),
             "{finding}"
         );
-        assert!(finding.contains("needs 3: none may fail"), "{finding}");
     }
+    let spare = &findings(&told, "spare_nodes")[0];
+    assert!(
+        spare.starts_with("3 of 5 nodes") && spare.contains("needs 3: none may fail"),
+        "{spare}"
+    );
     assert_eq!(told["nodes"][1]["up"], false);
     hung.resume().unwrap();
+}
+
+/// What is behind such a delay is connected to only well after a quorum is.
+const FAR: Duration = Duration::from_millis(40);
+
+async fn with_far_ones(far: usize) -> Testbed {
+    let testbed = Testbed::builder().nodes(5).proxies(true);
+    let testbed = testbed.start().await.unwrap();
+    for node in &testbed.nodes()[..far] {
+        node.proxy().unwrap().delay(FAR);
+    }
+    testbed
+}
+
+/// And does not take the time of the others.
+#[tokio::test]
+async fn a_node_that_is_far_away_is_waited_for_and_measured_like_the_others() {
+    let testbed = with_far_ones(1).await;
+    // Long enough for it to have a turn on a busy machine, too.
+    let longer = [
+        "bench",
+        "--json",
+        "--duration",
+        "1s",
+        "--tasks",
+        "1",
+        "--waiters",
+        "2",
+    ];
+    let output = finish(with(&testbed.urls(), &longer)).await;
+    let told = document(&output);
+    check(&told);
+    for node in told["nodes"].as_array().unwrap() {
+        let counts = ["round_trip", "round_trip_with_token"].map(|kind| count(&node[kind]["count"]));
+        assert!(counts.iter().all(|&count| count > 0), "{told}");
+    }
+    let slow = &findings(&told, "slow_node")[0];
+    assert!(slow.starts_with(&testbed.nodes()[0].addr().to_string()), "{slow}");
+    assert!(
+        slow.contains("Locks do not wait for it while 3 others are up"),
+        "{slow}"
+    );
+}
+
+#[tokio::test]
+async fn nodes_that_are_too_far_away_for_the_ttl_are_not_counted_on() {
+    let testbed = with_far_ones(1).await;
+    let options = short(&["--json", "--ttl", "500ms"]);
+    let output = finish(with(&testbed.urls(), &options)).await;
+    let told = document(&output);
+    check(&told);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let late = &findings(&told, "node_late")[0];
+    assert!(late.starts_with(&testbed.nodes()[0].addr().to_string()), "{late}");
+    let spare = &findings(&told, "spare_nodes")[0];
+    assert!(
+        spare.contains("4 of 5 nodes") && spare.contains("one may fail"),
+        "{spare}"
+    );
+
+    for node in &testbed.nodes()[1..3] {
+        node.proxy().unwrap().delay(FAR);
+    }
+    let output = finish(with(&testbed.urls(), &options)).await;
+    let told = document(&output);
+    check(&told);
+    assert_eq!(output.status.code(), Some(69), "{told}");
+    assert_eq!(findings(&told, "node_late").len(), 3, "{told}");
+    assert!(
+        findings(&told, "no_quorum")[0].contains("no lock can be had"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_node_that_comes_up_meanwhile_is_said_not_to_have_been_measured() {
+    let testbed = Testbed::start(3).await.unwrap();
+    let node = &testbed.nodes()[2];
+    node.kill().await.unwrap();
+    let mut running = Running::start(with(&testbed.urls(), &short(&["--json", "--tasks", "1,2,3,4"])));
+    while running.event("measuring").await["what"] != "one task" {}
+    node.restart(Data::Keep).await.unwrap();
+    let told: Json = serde_json::from_str(&running.line().await).unwrap();
+    assert_eq!(running.end().await.0, Some(0));
+    check(&told);
+    let unmeasured = &findings(&told, "node_unmeasured")[0];
+    assert!(unmeasured.starts_with(&node.addr().to_string()), "{told}");
+}
+
+#[tokio::test]
+async fn nodes_that_go_away_meanwhile_leave_no_quorum() {
+    let testbed = Testbed::start(3).await.unwrap();
+    let mut running = Running::start(with(&testbed.urls(), &short(&["--json", "--ttl", "1s"])));
+    while running.event("measuring").await["what"] != "hand-over" {}
+    for node in &testbed.nodes()[1..] {
+        node.kill().await.unwrap();
+    }
+    let told: Json = serde_json::from_str(&running.line().await).unwrap();
+    running.end().await;
+    check(&told);
+    assert_eq!(findings(&told, "node_missing").len(), 2, "{told}");
+    assert!(findings(&told, "spare_nodes").is_empty(), "{told}");
+    let none = findings(&told, "no_quorum");
+    assert_eq!(none.len(), 1, "{told}");
+    assert!(
+        none[0].starts_with("Only one of 3 nodes votes in time, and a lock needs 2"),
+        "{told}"
+    );
 }
 
 #[tokio::test]
@@ -258,6 +375,8 @@ async fn the_help_is_complete() {
         "Exit codes",
         "Ctrl-C",
         "expire by themselves",
+        "from 2 to 10000",
+        "from 10ms to 365days",
     ] {
         assert!(shown.contains(words), "{words}: {shown}");
     }

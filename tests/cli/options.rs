@@ -190,3 +190,20 @@ async fn counters_are_kept_for_as_long_as_told() {
         );
     }
 }
+
+/// What only `run` can end with is not said of the others.
+#[tokio::test]
+async fn each_command_tells_its_own_exit_codes() {
+    for (command, codes) in [
+        ("run", &[2, 69, 71, 75, 78, 79, 126, 127][..]),
+        ("status", &[0, 2, 69, 78]),
+        ("bench", &[0, 2, 69, 71, 78]),
+        ("testbed", &[0, 2, 69, 71, 126, 127]),
+    ] {
+        let shown = text(&finish(with(&[], &[command, "--help"])).await.stdout);
+        let (_, table) = shown.split_once("Exit codes:").unwrap();
+        let first = |line: &str| line.split_whitespace().next()?.parse::<u8>().ok();
+        let told: Vec<u8> = table.lines().filter_map(first).collect();
+        assert_eq!(told, codes, "{command}: {table}");
+    }
+}

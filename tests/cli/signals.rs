@@ -89,6 +89,8 @@ async fn interrupted_while_waiting_it_leaves_nothing() {
             (&event["reason"], &event["resource"]),
             (&"held".into(), &"r".into())
         );
+        let remaining = event["remaining_ms"].as_u64().unwrap();
+        assert!((1..=30_000).contains(&remaining), "{event}");
         waiting.signal(signal);
         assert_eq!(waiting.end().await, (Some(code), String::new()));
     }

@@ -45,6 +45,34 @@ async fn delay_is_added_without_limiting_throughput() {
     ping(&mut stream).await.unwrap();
 }
 
+/// Timers tick once in a millisecond, so that a wait for none would take one, each way.
+#[tokio::test]
+async fn without_a_delay_none_is_added() {
+    let testbed = proxied().await;
+    let node = &testbed.nodes()[0];
+    let proxied = client(&testbed).await;
+    let direct = TcpStream::connect(node.direct_addr()).await.unwrap();
+    direct.set_nodelay(true).unwrap();
+    let mut streams = [direct, proxied];
+    let mut took = [Vec::new(), Vec::new()];
+    // In turns, so that both have the same machine.
+    for _ in 0..200 {
+        for (stream, took) in streams.iter_mut().zip(&mut took) {
+            let sent = Instant::now();
+            ping(stream).await.unwrap();
+            took.push(sent.elapsed());
+        }
+    }
+    let [direct, proxied] = took.map(|mut took| {
+        took.sort_unstable();
+        took[took.len() / 4]
+    });
+    assert!(
+        proxied < direct + Duration::from_millis(1),
+        "{proxied:?} through the proxy, {direct:?} past it"
+    );
+}
+
 #[tokio::test]
 async fn a_proxy_carries_large_values_unchanged() {
     let testbed = proxied().await;

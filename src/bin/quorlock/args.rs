@@ -70,7 +70,7 @@ pub(crate) struct Run {
     /// Use five local Redis masters, started for this run only: to try things out, not to lock anything out
     #[arg(long, conflicts_with = "node")]
     pub(crate) testbed: bool,
-    /// How long the lock outlives a crash of this machine; renewed every third of it
+    /// How long the lock outlives a crash of this machine, from 10ms to 365days; renewed every third of it
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
     /// How long to wait for the lock: a duration, or "forever" (ends only if no quorum is in reach; nodes that have just started are waited for)
@@ -137,7 +137,7 @@ pub(crate) struct Nodes {
 /// Ends with 0 if a quorum of nodes gives locks, with 69 if not, or not yet (the restart guard), with 78 if any node may not vote,
 /// even if there is a quorum. Nodes that have not answered a quarter of a second after the quorum are shown as such.
 #[derive(Debug, Args)]
-#[command(after_help = exit::TABLE)]
+#[command(after_help = exit::OF_STATUS)]
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
@@ -158,27 +158,27 @@ pub(crate) struct Status {
 /// Ctrl-C ends it early, and shows what was measured until then. Ends with 0 if there is something to show, whatever it
 /// says, and with 69 if no lock could be acquired.
 #[derive(Debug, Args)]
-#[command(after_help = exit::TABLE)]
+#[command(after_help = exit::OF_BENCH)]
 pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
     /// Use local Redis masters, started for this run only: five, or N. To try things out: all share this machine
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", conflicts_with = "node")]
     pub(crate) testbed: Option<usize>,
-    /// How long each measurement takes
+    /// How long each measurement takes: up to a day
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) duration: Duration,
-    /// How many tasks take locks at once, each of a name of its own: one measurement for each number (that with one task is
+    /// How many tasks take locks at once, each of a name of its own: one measurement for each number from 1 to 10000 (that with one task is
     /// always made)
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8,64,256", value_parser = number(1, 10_000))]
     pub(crate) tasks: Vec<usize>,
-    /// How many wait for the same lock, where it is handed on
+    /// How many wait for the same lock, where it is handed on: from 2 to 10000
     #[arg(long, value_name = "N", default_value = "8", value_parser = number(2, 10_000))]
     pub(crate) waiters: usize,
-    /// How long each of them holds it
+    /// How long each of them holds it: shorter than --duration. Timers make it longer by a millisecond or so
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = humantime::parse_duration)]
     pub(crate) hold: Duration,
-    /// The TTL of your locks. A tenth of it is what a node may take to answer. (The locks taken here live for 10s at most)
+    /// The TTL of your locks, from 10ms to 365days. A tenth of it is what a node may take to answer. (The locks taken here live for 10s at most)
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
     /// In front of the names of the locks taken
@@ -187,7 +187,7 @@ pub(crate) struct Bench {
     /// Take locks with a plain SET: without a token
     #[arg(long)]
     pub(crate) no_fencing: bool,
-    /// Also draw the results, as an SVG
+    /// Also draw the results, as an SVG: a name that ends in .svg
     #[arg(long, value_name = "FILE")]
     pub(crate) chart: Option<PathBuf>,
 }
@@ -213,7 +213,7 @@ fn number(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> +
 /// Without a command: prints their URLs and keeps them until Ctrl-C or TERM. With one: runs it with QUORLOCK_NODES
 /// set, and ends with its exit code. Nothing is left behind.
 #[derive(Debug, Args)]
-#[command(after_help = exit::TABLE)]
+#[command(after_help = exit::OF_TESTBED)]
 pub(crate) struct Testbed {
     /// How many
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]

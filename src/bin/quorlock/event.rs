@@ -6,6 +6,8 @@ use quorlock::node::Reply;
 use quorlock::{FencingToken, LossReason, Lost, NodeVote, ReleaseOutcome, Votes};
 use serde_json::{Value, json};
 
+use crate::nodes::counted;
+
 /// How much somebody must want to know to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Weight {
@@ -122,7 +124,10 @@ impl Event<'_> {
         let line = match self {
             Event::Waiting { resource, why } => match why {
                 Obstacle::Held(votes) => {
-                    format!("waiting: {resource} is held by someone else{}", until(votes))
+                    format!(
+                        "waiting: {resource} is held by someone else{}",
+                        until(votes.longest_remaining())
+                    )
                 }
                 Obstacle::NoQuorum(words) => format!("waiting: no quorum of nodes: {words}"),
             },
@@ -208,8 +213,9 @@ impl Event<'_> {
                     .map(|time| format!("; their counters expire within {}", short(time)))
                     .unwrap_or_default();
                 format!(
-                    "measuring {parts} things on {nodes} nodes, for about {}: takes locks {keys} and releases them{counters}. \
+                    "measuring {parts} things on {}, for about {}: takes locks {keys} and releases them{counters}. \
                      It keeps the nodes busy; Ctrl-C ends it early",
+                    counted(*nodes),
                     short(*length),
                 )
             }
@@ -229,7 +235,11 @@ impl Event<'_> {
         match self {
             Event::Waiting { resource, why } => match why {
                 Obstacle::Held(votes) => {
-                    json!({"event": "waiting", "resource": resource, "reason": "held", "nodes": nodes(votes)})
+                    let remaining = votes.longest_remaining().map(millis);
+                    json!({
+                        "event": "waiting", "resource": resource, "reason": "held", "nodes": nodes(votes),
+                        "remaining_ms": remaining,
+                    })
                 }
                 Obstacle::NoQuorum(words) => {
                     json!({"event": "waiting", "resource": resource, "reason": "no_quorum", "detail": words})
@@ -313,9 +323,11 @@ pub(crate) fn short(duration: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_millis(millis(duration)))
 }
 
-fn until(votes: &Votes) -> String {
+/// In brackets: when a lock ends that is held. Nothing if it as good as has.
+fn until(remaining: Option<Duration>) -> String {
     let held = |remaining| format!(" (for at most {} more unless renewed)", short(remaining));
-    votes.longest_remaining().map(held).unwrap_or_default()
+    let remaining = remaining.filter(|remaining| millis(*remaining) > 0);
+    remaining.map(held).unwrap_or_default()
 }
 
 fn answer(vote: &NodeVote) -> String {
@@ -360,4 +372,34 @@ fn at(instant: Instant) -> String {
         None => wall.checked_sub(now - instant),
     };
     humantime::format_rfc3339_millis(moment.unwrap_or(wall)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_about_to_end_is_not_said_to_be_held_for_no_time() {
+        assert_eq!(
+            until(Some(Duration::from_millis(1_500))),
+            " (for at most 1s 500ms more unless renewed)"
+        );
+        for nothing in [None, Some(Duration::ZERO), Some(Duration::from_micros(900))] {
+            assert_eq!(until(nothing), "");
+        }
+    }
+
+    #[test]
+    fn one_node_is_not_several() {
+        for (nodes, words) in [(1, "on 1 node,"), (5, "on 5 nodes,")] {
+            let plan = Event::Plan {
+                keys: "k",
+                nodes,
+                parts: 3,
+                length: Duration::ZERO,
+                counters_expire_after: None,
+            };
+            assert!(plan.lines()[0].contains(words), "{:?}", plan.lines());
+        }
+    }
 }

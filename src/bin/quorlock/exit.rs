@@ -17,7 +17,7 @@ pub(crate) const LOST: u8 = 79;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The table for `--help`. Keep it in step with the constants.
+// The tables for `--help`. Keep them in step with the constants.
 pub(crate) const TABLE: &str = "\
 Exit codes:
   that of the command, or 128+n if it was ended by signal n; otherwise
@@ -30,6 +30,33 @@ Exit codes:
   126  the command was found but cannot be executed
   127  the command was not found
   128+n  quorlock itself got signal n before the command ran";
+
+pub(crate) const OF_STATUS: &str = "\
+Exit codes:
+    0  a quorum of nodes gives locks
+    2  usage: options, URLs or durations that make no sense
+   69  no quorum of nodes is up, or gives locks yet (the restart guard)
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), even if there is a quorum";
+
+pub(crate) const OF_BENCH: &str = "\
+Exit codes:
+    0  it was measured, whatever came of it
+    2  usage: options, URLs or durations that make no sense, or a chart that cannot be written; nothing was done
+   69  no quorum of nodes can be reached, no lock could be acquired, or --testbed found no server
+   71  the system refused something: a process, a signal handler, the rest of the chart
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names); nothing was done
+  128+n  signal n has ended it early; what was measured is shown";
+
+pub(crate) const OF_TESTBED: &str = "\
+Exit codes:
+  that of the command, or 128+n if it was ended by signal n; otherwise
+    0  without a command: Ctrl-C or TERM has ended it
+    2  usage: options that make no sense
+   69  no server was found, or one did not start
+   71  the system refused something: a process, a pipe, a signal handler
+  126  the command was found but cannot be executed
+  127  the command was not found
+  128+n  quorlock itself got signal n before the servers were there";
 
 /// Why the tool ends without (or in spite of) the command's own exit code.
 #[derive(Debug)]

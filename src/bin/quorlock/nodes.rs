@@ -56,6 +56,14 @@ pub(crate) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
+/// So many nodes, in words.
+pub(crate) fn counted(nodes: usize) -> String {
+    match nodes {
+        1 => "1 node".to_owned(),
+        nodes => format!("{nodes} nodes"),
+    }
+}
+
 /// The settings with which to connect to these nodes.
 pub(crate) fn builder(nodes: &Nodes, urls: &[String]) -> Result<RedlockBuilder, Failure> {
     let configure = |url: &String| with_tls(nodes, NodeConfig::from_url(url).map_err(Failure::usage)?);

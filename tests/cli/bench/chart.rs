@@ -4,6 +4,7 @@ use std::path::Path;
 
 use quorlock::testbed::Testbed;
 
+use super::document::document;
 use super::{SHORT, short};
 use crate::support::{finish, text, with};
 
@@ -51,10 +52,37 @@ async fn the_chart_has_titles_units_and_every_node() {
             "{word:?} is not in {words:?}"
         );
     }
-    assert!(
-        words.iter().any(|text| text.contains("One lock, 3 waiters")),
+    for part in ["One lock, 3 waiters", "Round trip to each node: SET NX PX"] {
+        assert!(words.iter().any(|text| text.contains(part)), "{words:?}");
+    }
+    // Whoever is sent the chart without the text sees it as well.
+    assert_eq!(
+        words.iter().any(|text| text == "UNOPTIMISED BUILD"),
+        cfg!(debug_assertions),
         "{words:?}"
     );
+}
+
+/// Whoever reads both compares them.
+#[tokio::test]
+async fn the_chart_has_the_rates_of_the_document() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let chart = testbed.folder().join("chart.svg");
+    let mut command = with(&testbed.urls(), &short(&["--json"]));
+    command.arg("--chart").arg(&chart);
+    let output = finish(command).await;
+    let words = svg(&chart);
+    for pairs in document(&output)["throughput"].as_array().unwrap() {
+        let rate = pairs["pairs_per_second"].as_f64().unwrap();
+        // The document's is rounded to a tenth: .5 there may be less.
+        let rates = [rate - 0.05, rate + 0.05].map(|rate| rate.round() as u64);
+        let is_it = |text: &String| {
+            text.replace(',', "")
+                .parse()
+                .is_ok_and(|shown| rates.contains(&shown))
+        };
+        assert!(words.iter().any(is_it), "{rate} is not in {words:?}");
+    }
 }
 
 #[tokio::test]
@@ -63,6 +91,7 @@ async fn a_chart_that_cannot_be_written_is_told_before_anything_is_measured() {
     for path in [
         testbed.folder().join("no/such/folder.svg"),
         testbed.folder().to_owned(),
+        testbed.folder().join("chart.png"),
     ] {
         let mut command = with(&testbed.urls(), &SHORT);
         command.arg("--chart").arg(&path);
@@ -72,6 +101,11 @@ async fn a_chart_that_cannot_be_written_is_told_before_anything_is_measured() {
         assert!(said.contains("--chart") && !said.contains("measuring"), "{said}");
         assert!(output.stdout.is_empty());
     }
+    assert!(!testbed.folder().join("chart.png").exists());
+    // A pipe has no such name, and need not.
+    let mut command = with(&testbed.urls(), &SHORT);
+    command.args(["--chart", "/dev/null"]);
+    assert_eq!(finish(command).await.status.code(), Some(0));
     // One that could be, and to which it did not come, is as it was.
     testbed.nodes()[0].kill().await.unwrap();
     let (fresh, old) = (

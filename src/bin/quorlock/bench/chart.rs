@@ -3,6 +3,7 @@
 //! Latencies are drawn over percentiles, and these so that each further nine takes as much room as the one before: what is
 //! rare is what matters, and would be a thin line at the edge otherwise.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::ops::Range;
@@ -15,8 +16,9 @@ use plotters::prelude::*;
 use super::Results;
 use super::pairs::Pairs;
 use super::tally::Latencies;
-use super::text::grouped;
+use super::text::{grouped, whole};
 use crate::exit::Failure;
+use crate::nodes::counted;
 
 const SIZE: (u32, u32) = (1_200, 900);
 const HEAD: u32 = 70;
@@ -48,12 +50,20 @@ pub(crate) struct Chart {
 impl Chart {
     /// Leaves what is in the file as it is.
     pub(crate) fn open(path: &Path) -> Result<Chart, Failure> {
-        let refused = |error| Failure::usage(format!("cannot write --chart {}: {error}", path.display()));
+        let refused =
+            |why: &dyn Display| Failure::usage(format!("cannot write --chart {}: {why}", path.display()));
+        // A name that promises something else would mislead whatever opens it. Pipes and devices have any.
+        let is_svg = path
+            .extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("svg"));
+        if !is_svg && path.metadata().map_or(true, |metadata| metadata.is_file()) {
+            return Err(refused(&"it is an SVG, and its name has to end in .svg"));
+        }
         let mut options = File::options();
         options.write(true);
         let (file, unwritten) = match options.clone().create_new(true).open(path) {
             Ok(file) => (file, true),
-            Err(_) => (options.open(path).map_err(refused)?, false),
+            Err(_) => (options.open(path).map_err(|error| refused(&error))?, false),
         };
         Ok(Chart {
             file,
@@ -63,7 +73,7 @@ impl Chart {
     }
 
     pub(crate) fn draw(mut self, results: &Results) -> Result<(), Failure> {
-        let failed = |error: &dyn std::fmt::Display| Failure::system("draw the chart", error);
+        let failed = |error: &dyn Display| Failure::system("draw the chart", error);
         let text = svg(results).map_err(|error| failed(&error))?;
         // Not a device or a pipe: those have no length.
         if self.file.metadata().is_ok_and(|metadata| metadata.is_file()) {
@@ -116,7 +126,7 @@ fn panels(root: &Area<'_>, results: &Results) -> Drawn {
         .iter()
         .map(|node| (node.name.to_string(), &node.plain))
         .collect();
-    percentiles(&nodes, "Round trip to each node", &curves)?;
+    percentiles(&nodes, "Round trip to each node: SET NX PX", &curves)?;
     rates(&throughput, &results.pairs)?;
     if let Some(all) = &results.hand_over {
         let curves = [
@@ -132,8 +142,8 @@ fn panels(root: &Area<'_>, results: &Results) -> Drawn {
 fn title(area: &Area<'_>, results: &Results) -> Drawn {
     let plan = &results.plan;
     let title = format!(
-        "quorlock bench: {} nodes, {} needed",
-        results.nodes.len(),
+        "quorlock bench: {}, {} needed",
+        counted(results.nodes.len()),
         results.quorum()
     );
     let partial = if results.interrupted.is_some() {
@@ -141,8 +151,12 @@ fn title(area: &Area<'_>, results: &Results) -> Drawn {
     } else {
         ""
     };
+    let build = match cfg!(debug_assertions) {
+        true => "; UNOPTIMISED BUILD",
+        false => "",
+    };
     let details = format!(
-        "TTL {}, {} fencing tokens, {} for each measurement{partial}",
+        "TTL {}, {} fencing tokens, {} for each measurement{build}{partial}",
         humantime::format_duration(plan.ttl),
         if plan.fencing { "with" } else { "without" },
         humantime::format_duration(plan.duration),
@@ -235,7 +249,7 @@ fn rates(area: &Area<'_>, pairs: &[Pairs]) -> Drawn {
         .disable_x_mesh()
         .max_light_lines(0)
         .x_label_formatter(&|tasks| plain(*tasks))
-        .y_label_formatter(&|rate| grouped(*rate as u64))
+        .y_label_formatter(&|rate| grouped(whole(*rate)))
         .x_desc("tasks at once")
         .y_desc("locks a second")
         .label_style(("sans-serif", 14))
@@ -243,7 +257,7 @@ fn rates(area: &Area<'_>, pairs: &[Pairs]) -> Drawn {
     chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
     chart.draw_series(points.iter().map(|&point| Circle::new(point, 4, colour.filled())))?;
     chart.draw_series(points.iter().map(|&point| {
-        let text = grouped(point.1 as u64);
+        let text = grouped(whole(point.1));
         EmptyElement::at(point) + Text::new(text, (-16, -20), ("sans-serif", 14))
     }))?;
     Ok(())
@@ -257,18 +271,20 @@ fn nothing(area: &Area<'_>, title: &str) -> Drawn {
     ))
 }
 
-/// Pairs of nines and milliseconds: 0 nines are 0 %, 1 are 90 %, 2 are 99 %. As far as there is anything to tell apart.
+/// Pairs of nines and milliseconds: 0 nines are 0 %, 1 are 90 %, 2 are 99 %. As far as there is anything to tell apart, and with
+/// the longest at the end.
 fn curve(latencies: &Latencies) -> Vec<(f64, f64)> {
     const STEPS_PER_NINE: usize = 25;
     let known = (latencies.count() as f64).log10().min(NINES);
     let steps = (known * STEPS_PER_NINE as f64).floor() as usize;
-    (0..=steps)
+    let steps = (0..=steps)
         .map(|step| step as f64 / STEPS_PER_NINE as f64)
         .filter_map(|nines| {
             let percentile = latencies.percentile(100.0 * (1.0 - 10_f64.powf(-nines)))?;
             Some((nines, ms(percentile)))
-        })
-        .collect()
+        });
+    let longest = latencies.max().map(|longest| (known, ms(longest)));
+    steps.chain(longest).collect()
 }
 
 fn percent(nines: f64) -> String {
@@ -311,4 +327,22 @@ fn ticks(range: &Range<f64>) -> Vec<f64> {
 
 fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_end_with_the_longest() {
+        for count in [1, 2, 99, 1_234] {
+            let mut latencies = Latencies::default();
+            (1..=count).for_each(|number| latencies.record(Duration::from_millis(number)));
+            let points = curve(&latencies);
+            let (nines, longest) = points[points.len() - 1];
+            assert_eq!(Some(longest), latencies.max().map(ms));
+            assert_eq!(nines, (count as f64).log10());
+            assert!(points.is_sorted(), "{points:?}");
+        }
+    }
 }

@@ -6,7 +6,8 @@ mod tests;
 
 use super::Results;
 use super::pairs::Pairs;
-use super::text::{grouped, ms};
+use super::round_trips::Node;
+use super::text::{grouped, ms, whole};
 
 /// Whoever gets a lock so much more often than the mean has an advantage.
 const UNFAIR: f64 = 1.5;
@@ -40,7 +41,7 @@ pub(crate) fn findings(results: &Results) -> Vec<Finding> {
     let mut all = Vec::new();
     all.extend(build());
     all.extend(cost(results));
-    all.extend(nodes::missing(results));
+    all.extend(nodes::standing(results));
     all.extend(nodes::slow(results));
     all.extend(nodes::budget(results));
     all.extend(nodes::fencing(results));
@@ -84,13 +85,19 @@ fn throughput(pairs: &[Pairs]) -> Option<Finding> {
     if pairs.len() < 2 || best.done() == 0 {
         return None;
     }
-    let rate = |pairs: &Pairs| grouped(pairs.per_second().round() as u64);
-    let mut text = format!(
-        "This process takes and releases up to {} locks a second, with {}; one after the other, {}.",
-        rate(best),
-        tasks(best.tasks),
-        rate(&pairs[0])
-    );
+    let rate = |pairs: &Pairs| grouped(whole(pairs.per_second()));
+    let mut text = match best.tasks {
+        1 => format!(
+            "This process takes and releases {} locks a second, one after the other, and no more with more tasks.",
+            rate(best)
+        ),
+        many => format!(
+            "This process takes and releases up to {} locks a second, with {}; one after the other, {}.",
+            rate(best),
+            tasks(many),
+            rate(&pairs[0])
+        ),
+    };
     if best.cpu_percent() >= 80.0 {
         text.push_str(&format!(
             " It is busy for {:.0} % of a processor then: the limit is here as much as on the nodes.",
@@ -111,10 +118,11 @@ fn hand_over(results: &Results) -> Vec<Finding> {
     let mut found = vec![note(
         "hand_over",
         format!(
-            "A lock that is waited for in the same process goes from one to the next in {} ms. Held for {} ms each time, it changes hands {} times a second.",
+            "A lock that is waited for in the same process goes from one to the next in {} ms. Held for {} ms each time (--hold {}, and what timers add), it changes hands {} times a second.",
             ms(gap),
             ms(held),
-            grouped(all.per_second().round() as u64)
+            humantime::format_duration(results.plan.hold),
+            grouped(whole(all.per_second()))
         ),
     )];
     if unfairness > UNFAIR {
@@ -139,6 +147,7 @@ fn failures(results: &Results) -> Vec<Finding> {
     let of_nodes = results
         .nodes
         .iter()
+        .filter(|node| !nodes::is_silent(results, node))
         .map(|node| (node.name.to_string(), &node.failures));
     for (place, failures) in with_tasks.chain(handed).chain(of_nodes) {
         for (operation, kind, failed) in failures.iter() {
@@ -149,28 +158,34 @@ fn failures(results: &Results) -> Vec<Finding> {
             ));
         }
     }
-    for node in &results.nodes {
-        let part = results.part(&node.name);
-        // One that is known to be away has been named.
-        let faults = part
-            .faults
-            .iter()
-            .filter(|(kind, _)| node.trouble.is_none() || **kind != "not_connected");
-        let faults: Vec<String> = faults
-            .map(|(kind, count)| format!("{} x {kind}", grouped(*count)))
-            .collect();
-        if !faults.is_empty() {
-            found.push(advice(
-                "node_faults",
-                format!(
-                    "{} gave no vote for some of the locks: {}.",
-                    node.name,
-                    faults.join(", ")
-                ),
-            ));
-        }
-    }
+    found.extend(results.nodes.iter().filter_map(|node| faults(results, node)));
     found
+}
+
+/// Why a node that voted now and then did not always. One that never did has been named.
+fn faults(results: &Results, node: &Node) -> Option<Finding> {
+    let part = results.part(&node.name);
+    if part.heard + part.not_waited_for == 0 {
+        return None;
+    }
+    // That it is away has been said.
+    let is_news = |kind: &str| node.trouble.is_none() || kind != "not_connected";
+    let faults: Vec<String> = part
+        .faults
+        .iter()
+        .filter(|(kind, _)| is_news(kind))
+        .map(|(kind, count)| format!("{} x {kind}", grouped(*count)))
+        .collect();
+    (!faults.is_empty()).then(|| {
+        advice(
+            "node_faults",
+            format!(
+                "{} gave no vote for some of the locks: {}.",
+                node.name,
+                faults.join(", ")
+            ),
+        )
+    })
 }
 
 pub(crate) fn tasks(number: usize) -> String {

@@ -21,9 +21,10 @@ mod text;
 use std::pin::pin;
 use std::time::Duration;
 
-use quorlock::{Redlock, RedlockBuilder};
+use quorlock::node::NodeState;
+use quorlock::{NodeStatus, Redlock, RedlockBuilder};
 use rustix::process::Signal;
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::time::{Instant, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Bench;
@@ -44,6 +45,8 @@ const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUI
 /// How long a measurement that was told to end may take to do so, and deleting what is left on slow nodes. It expires by
 /// itself anyway.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often the nodes' states are looked at while some are not known yet; that costs no message.
+const LOOK: Duration = Duration::from_millis(10);
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -124,6 +127,10 @@ async fn with_nodes(
         Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
     };
     let alone = urls.chunks(1).map(settings).collect::<Result<Vec<_>, _>>()?;
+    let limit = arguments.nodes.connect_timeout;
+    if let Err(signal) = signals.or(all_heard(&redlock, limit, report)).await {
+        return Ok(exit::by_signal(signal.as_raw()));
+    }
     let nodes: Vec<Node> = redlock.nodes().into_iter().map(Node::new).collect();
     report.event(&Event::Plan {
         keys: &plan.keys(),
@@ -152,6 +159,19 @@ async fn with_nodes(
     }
 }
 
+/// Waits until every node is up, or is known not to be. A quorum is there sooner than far nodes are, but all are to be measured.
+async fn all_heard(redlock: &Redlock, limit: Duration, report: &Report) {
+    let give_up = Instant::now() + limit;
+    let has_not_answered = |node: &NodeStatus| matches!(node.state, NodeState::Connecting);
+    while let Some(node) = redlock.nodes().into_iter().find(has_not_answered)
+        && Instant::now() < give_up
+    {
+        report.progress(Some((0.0, &format!("connecting to {}", node.name))));
+        sleep(LOOK).await;
+    }
+    report.progress(None);
+}
+
 async fn measure(
     plan: Plan,
     redlock: &Redlock,
@@ -172,7 +192,7 @@ async fn measure(
     let stop = conductor.stop.clone();
     let window = || Window::open(plan.duration, &stop);
 
-    let work = async { round_trips::round_trips(&plan, &mut nodes, alone, window()).await };
+    let work = round_trips::round_trips(&plan, &mut nodes, alone, &stop);
     conductor.part("round trips", work).await;
     let mut pairs: Vec<Pairs> = Vec::new();
     for &tasks in &plan.tasks {
@@ -199,9 +219,9 @@ async fn measure(
     report.progress(None);
     // The results go to the same terminal.
     report.flush();
-    // As they are now: one may have come or gone meanwhile.
+    // One may have come or gone meanwhile.
     for (node, now) in nodes.iter_mut().zip(redlock.nodes()) {
-        node.trouble = Node::new(now).trouble;
+        node.is_now(now.state);
     }
     Results {
         plan,

@@ -41,6 +41,12 @@ impl Pairs {
         per_second(self.in_time, self.elapsed)
     }
 
+    /// So many within a second.
+    #[cfg(test)]
+    pub(crate) fn set_rate(&mut self, in_time: u64) {
+        (self.in_time, self.elapsed) = (in_time, Duration::from_secs(1));
+    }
+
     /// How busy this process was, in percent of one core.
     pub(crate) fn cpu_percent(&self) -> f64 {
         match self.elapsed.is_zero() {

@@ -14,6 +14,8 @@ const LONGEST_LIFE: Duration = Duration::from_secs(10);
 /// The shortest time that counters may be kept for: so many TTLs, and at least this.
 const RETENTION_IN_TTLS: u32 = 10;
 const SHORTEST_RETENTION: Duration = Duration::from_secs(5);
+/// What even a far node should not take to answer.
+const LONG: Duration = Duration::from_secs(1);
 /// Measurements other than those with many tasks: round trips, one task, hand-over.
 const OTHERS: usize = 3;
 
@@ -112,6 +114,17 @@ impl Plan {
             .ttl(self.lock_ttl)
             .node_budget(self.node_budget)
             .counter_retention(self.retention)
+    }
+
+    /// Without a token, and with one where that is to be measured.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = bool> + use<> {
+        [false, true].into_iter().take(1 + usize::from(self.fencing))
+    }
+
+    /// What a node may take where it is measured by itself: longer than in a lock, so that what is too slow for locks is
+    /// measured as well.
+    pub(crate) fn longest_answer(&self) -> Duration {
+        self.node_budget.max(LONG).min(self.lock_ttl / 2)
     }
 
     /// The keys, for people.

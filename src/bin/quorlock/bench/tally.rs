@@ -169,6 +169,11 @@ impl Parts {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn set(&mut self, node: &str, part: Part) {
+        self.0.insert(node.into(), part);
+    }
+
     pub(crate) fn of(&self, node: &str) -> Part {
         self.0.get(node).cloned().unwrap_or_default()
     }

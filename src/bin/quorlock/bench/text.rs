@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::Results;
 use super::findings::findings;
+use super::round_trips::Node;
+use crate::nodes::counted;
 use crate::report::harmless;
 
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
@@ -15,8 +17,8 @@ pub(crate) fn text(results: &Results) -> String {
     let shown = humantime::format_duration;
     let _ = writeln!(
         text,
-        "{} nodes, {} needed for a lock; {}\nTTL {}: a node has {} to answer\nall times in milliseconds",
-        results.nodes.len(),
+        "{}, {} needed for a lock; {}\nTTL {}: a node has {} to answer\nall times in milliseconds",
+        counted(results.nodes.len()),
         results.quorum(),
         match plan.fencing {
             true => "with fencing tokens",
@@ -67,7 +69,11 @@ fn nodes(results: &Results) -> String {
         });
         table.rows.push(row);
     }
-    table.text()
+    let untimed = |node: &Node| node.plain.count() == 0 || (results.plan.fencing && node.fenced.count() == 0);
+    match results.nodes.iter().any(untimed) {
+        true => format!("{}-: nothing was timed; why is said below\n", table.text()),
+        false => table.text(),
+    }
 }
 
 fn one_task(results: &Results) -> String {
@@ -103,7 +109,7 @@ fn throughput(results: &Results) -> String {
         "failed",
     ]);
     for pairs in &results.pairs {
-        let mut row = vec![pairs.tasks.to_string(), format!("{:.0}", pairs.per_second())];
+        let mut row = vec![pairs.tasks.to_string(), whole(pairs.per_second()).to_string()];
         for latencies in [&pairs.acquire, &pairs.release] {
             row.extend([50.0, 99.0, 100.0].map(|p| cell(latencies.percentile(p))));
         }
@@ -135,9 +141,9 @@ fn hand_over(results: &Results) -> String {
         .unfairness()
         .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
     format!(
-        "{}{:.0} grants a second, {} to {} for each waiter (most / mean {fair}); {} failed\n",
+        "{}{} grants a second, {} to {} for each waiter (most / mean {fair}); {} failed\n",
         table.text(),
-        all.per_second(),
+        whole(all.per_second()),
         least.copied().unwrap_or_default(),
         most.copied().unwrap_or_default(),
         all.failures.count(),
@@ -157,6 +163,11 @@ pub(crate) fn ms(duration: Duration) -> String {
 
 fn cell(duration: Option<Duration>) -> String {
     duration.map_or_else(|| "-".to_owned(), ms)
+}
+
+/// A rate as it is shown everywhere.
+pub(crate) fn whole(rate: f64) -> u64 {
+    rate.round() as u64
 }
 
 /// 1234567 as 1,234,567.

@@ -14,53 +14,173 @@ const NOTICEABLE: Duration = Duration::from_micros(500);
 /// What a node may take should be so many times what the slowest hundredth of its answers takes.
 const ROOM: f64 = 10.0;
 
-/// How many nodes may still fail.
-pub(super) fn missing(results: &Results) -> Vec<Finding> {
-    let (all, quorum) = (results.nodes.len(), results.quorum());
-    let missing: Vec<&Node> = results
-        .nodes
-        .iter()
-        .filter(|node| node.trouble.is_some())
+/// What locks can expect of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Its vote.
+    Votes,
+    /// Nothing: it is not there. Why.
+    Missing(String),
+    /// Nothing: it usually takes so long, which is longer than it may.
+    Late(Duration),
+    /// Nothing: it is there, and no request to it came to a good end. What came of the first.
+    Silent(String),
+    /// That was not found out.
+    Unknown,
+}
+
+impl Standing {
+    fn of(results: &Results, node: &Node) -> Standing {
+        if let Some(trouble) = &node.trouble {
+            return Standing::Missing(trouble.clone());
+        }
+        let taken = match results.plan.fencing {
+            true => &node.fenced,
+            false => &node.plain,
+        };
+        let part = results.part(&node.name);
+        match taken.median().or(node.first) {
+            Some(usual) if usual >= results.plan.ttl / 10 => return Standing::Late(usual),
+            None if part.heard == 0 => {}
+            _ if part.heard + part.not_waited_for == 0 && !part.faults.is_empty() => {}
+            _ => return Standing::Votes,
+        }
+        let failed = node
+            .failures
+            .iter()
+            .next()
+            .map(|(_, _, failed)| failed.first.clone());
+        let fault = || part.faults.keys().next().map(|kind| (*kind).to_owned());
+        failed.or_else(fault).map_or(Standing::Unknown, Standing::Silent)
+    }
+
+    fn told(&self, results: &Results, node: &Node) -> Option<Finding> {
+        let (name, shown) = (&node.name, humantime::format_duration);
+        let (code, text) = match self {
+            // It was not waited for.
+            Standing::Unknown | Standing::Votes if results.interrupted.is_some() => return None,
+            Standing::Votes if node.plain.count() > 0 => return None,
+            Standing::Unknown | Standing::Votes => (
+                "node_unmeasured",
+                format!(
+                    "{name} is up, but was not measured: there was no time, or it was not up yet then. A longer --duration helps."
+                ),
+            ),
+            Standing::Missing(trouble) => ("node_missing", format!("{name} is missing ({trouble}).")),
+            Standing::Silent(first) => (
+                "node_silent",
+                format!("{name} is up, but no lock got its vote. The first: {first}"),
+            ),
+            Standing::Late(usual) => (
+                "node_late",
+                format!(
+                    "{name} does not answer in time: it usually takes {} ms, and with a TTL of {} a node has {} (a tenth). Use a TTL of {} or more, or bring the node nearer.",
+                    ms(*usual),
+                    shown(results.plan.ttl),
+                    shown(results.plan.ttl / 10),
+                    shown(enough(*usual))
+                ),
+            ),
+        };
+        Some(advice(code, text))
+    }
+}
+
+/// Those that locks can count on.
+fn voting(results: &Results) -> Vec<&Node> {
+    let votes = |node: &&Node| Standing::of(results, node) == Standing::Votes;
+    results.nodes.iter().filter(votes).collect()
+}
+
+/// Whether what it failed at is told with its standing.
+pub(super) fn is_silent(results: &Results, node: &Node) -> bool {
+    matches!(Standing::of(results, node), Standing::Silent(_))
+}
+
+/// Those with the standing that is asked for.
+fn count(results: &Results, is: fn(&Standing) -> bool) -> usize {
+    let standings = results.nodes.iter().map(|node| Standing::of(results, node));
+    standings.filter(is).count()
+}
+
+/// Nodes that locks cannot count on, and how many of the others may still fail.
+pub(super) fn standing(results: &Results) -> Vec<Finding> {
+    let nodes = results.nodes.iter();
+    let mut found: Vec<Finding> = nodes
+        .filter_map(|node| Standing::of(results, node).told(results, node))
         .collect();
-    let there = all - missing.len();
-    let spare = there.saturating_sub(quorum);
+    let unknown = count(results, |standing| *standing == Standing::Unknown);
+    let voting = voting(results).len();
+    found.push(match results.interrupted {
+        Some(_) => spare(results, voting + unknown, 0),
+        None => spare(results, voting, unknown),
+    });
+    found
+}
+
+fn spare(results: &Results, voting: usize, unknown: usize) -> Finding {
+    let (all, quorum) = (results.nodes.len(), results.quorum());
+    let Some(spare) = voting.checked_sub(quorum) else {
+        return too_few(results, voting, unknown);
+    };
     let may_fail = match spare {
         0 => "none may fail".to_owned(),
         1 => "one may fail".to_owned(),
         spare => format!("{spare} may fail"),
     };
-    if all == 1 && missing.is_empty() {
-        return vec![note(
+    if voting < all {
+        return advice(
+            "spare_nodes",
+            format!("{voting} of {all} nodes vote in time, and a lock needs {quorum}: {may_fail} besides."),
+        );
+    }
+    if all == 1 {
+        return note(
             "spare_nodes",
             "There is one node, and no lock without it.".to_owned(),
-        )];
+        );
     }
-    if missing.is_empty() {
-        let mut text =
-            format!("All {all} nodes are there, and a lock needs {quorum} of them: {may_fail} at any time.");
-        if all % 2 == 0 {
-            text.push_str(&format!(" With {} nodes it would be as many.", all - 1));
-        }
-        return vec![note("spare_nodes", text)];
-    }
-    let missing = missing.iter().map(|node| {
-        let trouble = node.trouble.as_deref().unwrap_or_default();
-        advice(
-            "node_missing",
-            format!(
-                "{} is missing ({trouble}). {there} of {all} nodes are left, and a lock needs {quorum}: {may_fail} besides.",
-                node.name
-            ),
-        )
-    });
-    missing.collect()
+    let even = match all % 2 {
+        0 => format!(" With {} nodes it would be as many.", all - 1),
+        _ => String::new(),
+    };
+    note(
+        "spare_nodes",
+        format!(
+            "All {all} nodes are there, and a lock needs {quorum} of them: {may_fail} at any time.{even}"
+        ),
+    )
 }
 
+fn too_few(results: &Results, voting: usize, unknown: usize) -> Finding {
+    let (all, quorum) = (results.nodes.len(), results.quorum());
+    let counted = match voting {
+        0 => format!("None of {all} nodes votes"),
+        1 => format!("Only one of {all} nodes votes"),
+        voting => format!("Only {voting} of {all} nodes vote"),
+    };
+    let late = count(results, |standing| matches!(standing, Standing::Late(_)));
+    let came_about = results.pairs.iter().any(|pairs| pairs.acquire.count() > 0);
+    let verdict = if voting + unknown >= quorum {
+        "whether that is a quorum is not known of the others"
+    } else if voting + late >= quorum && came_about {
+        // What is late usually is in time now and then.
+        "that is no quorum, and a lock is had by luck"
+    } else {
+        "that is no quorum, and no lock can be had"
+    };
+    advice(
+        "no_quorum",
+        format!("{counted} in time, and a lock needs {quorum}: {verdict}."),
+    )
+}
+
+/// Nodes that answer in time, but much later than the others.
 pub(super) fn slow(results: &Results) -> Vec<Finding> {
-    let measured: Vec<(&Node, Duration)> = results
-        .nodes
+    let voting = voting(results);
+    let measured: Vec<(&Node, Duration)> = voting
         .iter()
-        .filter_map(|node| Some((node, node.plain.median()?)))
+        .filter_map(|node| Some((*node, node.plain.median()?)))
         .collect();
     let usual = |node: &Node| {
         let mut others: Vec<Duration> = measured
@@ -78,17 +198,7 @@ pub(super) fn slow(results: &Results) -> Vec<Finding> {
             median.as_secs_f64() >= SLOW * usual.as_secs_f64() && *median >= *usual + NOTICEABLE
         })
         .collect();
-    let fast = measured.len() - slow.len();
-    let felt = match fast >= results.quorum() {
-        true => format!(
-            "Locks do not wait for it while {} others are up.",
-            results.quorum()
-        ),
-        false => format!(
-            "Locks wait for it, for only {fast} nodes are faster and {} are needed.",
-            results.quorum()
-        ),
-    };
+    let felt = felt(results, measured.len() - slow.len());
     slow.iter()
         .map(|(node, median, usual)| {
             let times = times(median.as_secs_f64() / usual.as_secs_f64());
@@ -102,13 +212,34 @@ pub(super) fn slow(results: &Results) -> Vec<Finding> {
         .collect()
 }
 
+/// Whether locks wait for slow nodes, if so many are known to be faster.
+fn felt(results: &Results, fast: usize) -> String {
+    let quorum = results.quorum();
+    // They may be as fast.
+    let unmeasured = results
+        .nodes
+        .iter()
+        .filter(|node| node.plain.count() == 0)
+        .filter(|node| matches!(Standing::of(results, node), Standing::Votes | Standing::Unknown))
+        .count();
+    if fast >= quorum {
+        format!("Locks do not wait for it while {quorum} others are up.")
+    } else if fast + unmeasured >= quorum {
+        format!(
+            "Whether locks wait for it is not known: {quorum} are needed, {fast} are faster, and {unmeasured} were not measured."
+        )
+    } else {
+        format!("Locks wait for it, for only {fast} nodes are faster and {quorum} are needed.")
+    }
+}
+
 /// Whether nodes answer well within the time that they have.
 pub(super) fn budget(results: &Results) -> Vec<Finding> {
     let (ttl, budget) = (results.plan.ttl, results.plan.ttl / 10);
     let shown = humantime::format_duration;
     let room = |took: Duration| budget.as_secs_f64() / took.as_secs_f64().max(1e-9);
-    let mut found: Vec<Finding> = results
-        .nodes
+    let voting = voting(results);
+    let mut found: Vec<Finding> = voting
         .iter()
         .filter_map(|node| Some((node, node.plain.percentile(99.0)?)))
         .filter(|(_, took)| room(*took) < ROOM)
@@ -146,11 +277,7 @@ pub(super) fn budget(results: &Results) -> Vec<Finding> {
             ),
         ));
     }
-    let slowest = results
-        .nodes
-        .iter()
-        .filter_map(|node| node.plain.percentile(99.0))
-        .max();
+    let slowest = voting.iter().filter_map(|node| node.plain.percentile(99.0)).max();
     if let (true, Some(took)) = (found.is_empty(), slowest) {
         found.push(note(
             "node_budget",

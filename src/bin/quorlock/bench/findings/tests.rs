@@ -8,7 +8,8 @@ use super::super::hand_over::HandOver;
 use super::super::pairs::Pairs;
 use super::super::plan::Plan;
 use super::super::round_trips::Node;
-use super::super::tally::Latencies;
+use super::super::tally::{Latencies, Part};
+use super::super::text::text;
 use super::*;
 use crate::args::{Arguments, Command};
 
@@ -34,7 +35,7 @@ fn node(name: &str, took: Option<Duration>) -> Node {
         left_out: None,
     });
     if let Some(took) = took {
-        node.plain = every(took);
+        (node.plain, node.fenced) = (every(took), every(took));
     }
     node
 }
@@ -81,13 +82,81 @@ fn where_nothing_is_wrong_there_is_no_advice() {
 #[test]
 fn a_missing_node_is_named_with_what_is_left() {
     let results = results(&[], &[Some(MS), None, Some(MS), Some(MS), Some(MS)]);
-    let texts = texts(&results, "node_missing");
-    assert_eq!(texts.len(), 1);
-    assert!(
-        texts[0].contains("n1 is missing (not connected: refused). 4 of 5 nodes are left"),
-        "{texts:?}"
+    assert_eq!(
+        texts(&results, "node_missing"),
+        ["n1 is missing (not connected: refused)."]
     );
-    assert!(texts[0].contains("needs 3: one may fail besides"), "{texts:?}");
+    assert_eq!(
+        texts(&results, "spare_nodes"),
+        ["4 of 5 nodes vote in time, and a lock needs 3: one may fail besides."]
+    );
+}
+
+#[test]
+fn where_no_quorum_is_left_that_is_said_once() {
+    let results = results(&[], &[Some(MS), None, None, Some(MS), None]);
+    assert_eq!(texts(&results, "node_missing").len(), 3);
+    assert_eq!(texts(&results, "spare_nodes"), [""; 0]);
+    assert_eq!(
+        texts(&results, "no_quorum"),
+        ["Only 2 of 5 nodes vote in time, and a lock needs 3: that is no quorum, and no lock can be had."]
+    );
+}
+
+/// Also where it is measured, for that allows more than a lock does.
+#[test]
+fn a_node_that_is_too_far_away_for_the_ttl_is_not_counted_on() {
+    let far = Some(80 * MS);
+    let one = results(
+        &["--ttl", "500ms"],
+        &[Some(MS), Some(MS), far, Some(MS), Some(MS)],
+    );
+    assert_eq!(
+        texts(&one, "node_late"),
+        [
+            "n2 does not answer in time: it usually takes 80.02 ms, and with a TTL of 500ms a node has 50ms (a tenth). Use a TTL of 9s or more, or bring the node nearer."
+        ]
+    );
+    assert!(texts(&one, "spare_nodes")[0].starts_with("4 of 5 nodes vote in time"));
+    assert_eq!(texts(&one, "slow_node"), [""; 0]);
+
+    let mut three = results(&["--ttl", "500ms"], &[far, Some(MS), far, Some(MS), far]);
+    assert!(texts(&three, "no_quorum")[0].ends_with("a lock is had by luck."));
+    three.pairs.clear();
+    assert!(texts(&three, "no_quorum")[0].ends_with("no lock can be had."));
+    assert_eq!(texts(&three, "spare_nodes"), [""; 0]);
+}
+
+#[test]
+fn a_node_that_is_up_and_was_not_measured_is_named() {
+    let mut all = results(&[], &[Some(MS); 3]);
+    all.nodes[1].plain = Latencies::default();
+    all.nodes[1].fenced = Latencies::default();
+    assert!(texts(&all, "node_unmeasured")[0].starts_with("n1 is up, but was not measured"));
+    assert!(texts(&all, "spare_nodes")[0].starts_with("2 of 3 nodes vote in time"));
+    // Unless it is known to answer in time.
+    all.nodes[1].first = Some(MS);
+    assert_eq!(texts(&all, "node_unmeasured").len(), 1);
+    assert!(texts(&all, "spare_nodes")[0].starts_with("All 3 nodes"));
+    all.nodes[1].first = None;
+    // Two of these, and it is not known whether there is a quorum.
+    all.nodes[0].plain = Latencies::default();
+    all.nodes[0].fenced = Latencies::default();
+    assert!(texts(&all, "no_quorum")[0].contains("is not known of the others"));
+    // Whoever ends it early knows why there are no figures.
+    all.interrupted = Some(rustix::process::Signal::INT);
+    assert_eq!(texts(&all, "node_unmeasured"), [""; 0]);
+    assert!(texts(&all, "spare_nodes")[0].starts_with("All 3 nodes are there"));
+
+    all.interrupted = None;
+    all.nodes[0]
+        .failures
+        .add("acquire", "no_quorum", "the reason".to_owned());
+    assert_eq!(
+        texts(&all, "node_silent"),
+        ["n0 is up, but no lock got its vote. The first: the reason"]
+    );
+    assert_eq!(texts(&all, "failures"), [""; 0]);
 }
 
 #[test]
@@ -97,8 +166,16 @@ fn a_slow_node_is_named_and_whether_it_is_waited_for() {
         texts(&one, "slow_node"),
         ["n1 is slow: 12.00 ms, 12 x as long as the others. Locks do not wait for it while 2 others are up."]
     );
-    let waited = results(&[], &[Some(MS), Some(12 * MS), Some(MS), None, None]);
+    let mut waited = results(&[], &[Some(MS), Some(12 * MS), Some(MS), None, None]);
     assert!(texts(&waited, "slow_node")[0].contains("Locks wait for it, for only 2 nodes are faster and 3"));
+    // Whatever has not been measured may be fast.
+    for index in [3, 4] {
+        waited.nodes[index].trouble = None;
+    }
+    assert!(
+        texts(&waited, "slow_node")[0]
+            .contains("is not known: 3 are needed, 2 are faster, and 2 were not measured")
+    );
     // What a busy processor does is no news.
     let near = results(&[], &[Some(MS / 20), Some(MS / 4), Some(MS / 20)]);
     assert!(texts(&near, "slow_node").is_empty());
@@ -143,6 +220,44 @@ fn failures_are_told_by_kind() {
 }
 
 #[test]
+fn a_node_that_never_voted_is_not_said_to_have_failed_some_locks() {
+    let mut all = results(&[], &[Some(MS), None, Some(MS)]);
+    for (heard, told) in [
+        (0, &[][..]),
+        (5, &["n1 gave no vote for some of the locks: 1,661 x auth."]),
+    ] {
+        let faults = [("auth", 1_661), ("not_connected", 3)].into();
+        let part = Part {
+            heard,
+            faults,
+            ..Part::default()
+        };
+        all.pairs[0].nodes.set("n1", part);
+        assert_eq!(texts(&all, "node_faults"), told);
+    }
+}
+
+#[test]
+fn what_one_task_does_is_told_once() {
+    let mut all = results(&[], &[Some(MS); 3]);
+    all.pairs[0].set_rate(241);
+    all.pairs.push(all.pairs[0].clone());
+    all.pairs[1].tasks = 8;
+    all.pairs[1].set_rate(240);
+    assert_eq!(
+        texts(&all, "throughput"),
+        [
+            "This process takes and releases 241 locks a second, one after the other, and no more with more tasks."
+        ]
+    );
+    all.pairs[1].set_rate(480);
+    assert!(
+        texts(&all, "throughput")[0]
+            .ends_with("up to 480 locks a second, with 8 tasks; one after the other, 241.")
+    );
+}
+
+#[test]
 fn whoever_gets_more_than_a_fair_share_is_noticed() {
     let mut all = results(&[], &[Some(MS); 3]);
     for (grants, unfair) in [(vec![10, 10, 10], 0), (vec![40, 10, 10], 1)] {
@@ -161,6 +276,15 @@ fn ratios_have_two_digits() {
 }
 
 #[test]
+fn a_dash_in_a_table_is_explained() {
+    for (round_trip, explained) in [(Some(MS), false), (None, true)] {
+        let all = results(&[], &[Some(MS), round_trip, Some(MS)]);
+        let text = text(&all);
+        assert_eq!(text.contains("\n-: nothing was timed"), explained, "{text}");
+    }
+}
+
+#[test]
 fn nodes_without_measurements_make_no_findings() {
     let mut all = results(&[], &[None, None, None]);
     all.pairs.clear();
@@ -168,7 +292,7 @@ fn nodes_without_measurements_make_no_findings() {
     assert!(
         codes
             .iter()
-            .all(|code| ["node_missing", "unoptimised_build"].contains(code)),
+            .all(|code| ["node_missing", "no_quorum", "unoptimised_build"].contains(code)),
         "{codes:?}"
     );
 }
