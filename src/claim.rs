@@ -284,7 +284,7 @@ impl Claim {
     fn give_up(&mut self) {
         self.given_up = Some(match &self.heirs {
             Some(heirs) => Some(heirs.news()),
-            None => (self.whereabouts().len() >= quorum(self.nodes.len())).then_some(News::Free),
+            None => (self.whereabouts().len() >= quorum(self.nodes.len())).then_some(News::GivenBack),
         });
     }
 

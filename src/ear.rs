@@ -157,8 +157,9 @@ impl Announcements {
         }
         let excess = state.acted_upon.len().saturating_sub(REMEMBERED);
         state.acted_upon.drain(..excess);
-        let passed_on = releases.iter().all(|(_, news)| *news == News::PassedOn);
-        Some(if passed_on { News::PassedOn } else { News::Free })
+        let is = |kind: News| releases.iter().any(|(_, news)| *news == kind);
+        let most = [News::Free, News::GivenBack, News::PassedOn];
+        most.into_iter().find(|kind| is(*kind))
     }
 }
 

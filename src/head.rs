@@ -210,9 +210,15 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         }
         let announcements = outlook.announcements.as_deref();
         if let Some(news) = announcements.and_then(|announcements| self.news(announcements)) {
-            waiting.has_reason();
-            outlook.chance = Some(now + self.turn(news));
-            outlook.passed_on = news == News::PassedOn;
+            if news == News::GivenBack {
+                // Where attempts come to nothing because there are too many, this would bring about the next ones at once.
+                let chance = now + self.turn(news).max(outlook.delay);
+                outlook.chance = Some(outlook.chance.map_or(chance, |earlier| earlier.min(chance)));
+            } else {
+                waiting.has_reason();
+                outlook.chance = Some(now + self.turn(news));
+                outlook.passed_on = news == News::PassedOn;
+            }
         }
         if let Some(chance) = outlook.chance {
             // However often it is said to be passed on: that is not relied upon for longer than anything else.
@@ -285,6 +291,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                 courtesy
             }
             News::PassedOn => position.patience(),
+            News::GivenBack => position.courtesy(),
         }
     }
 

@@ -146,8 +146,9 @@ impl LeaseHandle {
         &self.hold.votes
     }
 
-    /// Waits until the lease is lost: at the deadline at the latest, whether any node answers or not; at once when a
-    /// quorum of nodes denies it. If the lease is released or dropped first, it waits for ever.
+    /// Waits until the lease is lost: at the deadline at the latest, whether any node answers or not; earlier when a quorum of
+    /// nodes denies it, which is found out at the next renewal, every third of the TTL. If the lease is released or dropped
+    /// first, it waits for ever.
     ///
     /// ```no_run
     /// # async fn work() {}

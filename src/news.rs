@@ -14,6 +14,8 @@ pub enum News {
     Free,
     /// Somebody in the process that released it takes it next. If they do not, it is anybody's.
     PassedOn,
+    /// Whoever gives it back has hardly had it, if at all: an attempt was given up, or came to nothing. No reason to hurry.
+    GivenBack,
 }
 
 /// Whom a node tells of the releases of one key.

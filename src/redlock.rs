@@ -221,6 +221,10 @@ impl LockRequest {
     ///
     /// # Cancel safety
     /// Cancel safe at any point: whatever was set on nodes is deleted in the background.
+    ///
+    /// While it waits, it has its place among those of this process who want the lock, and those behind it wait until it has had
+    /// its turn. So poll it, spawn it, or drop it: a future that is kept and not polled, as `select!` on `&mut future` may leave
+    /// one, holds all of them up.
     pub async fn acquire(self) -> Result<Lease, AcquireError> {
         let inner = &self.redlock.inner;
         let terms = self.options.terms()?;

@@ -10,7 +10,7 @@
 --   f  fence     raise the counter, if the key is ours      the token
 --   e  extend    let it live for the TTL from now           last moment; TTL
 --   r  release   delete the key if it is ours, and announce it; raise the counter, where one is given, whoever holds it
---                                                           one character: what to announce, or - for nothing;
+--                                                           one character: what to announce (script.rs), or - for nothing;
 --                                                           the counter, or nothing
 --
 -- Announcements are published in the channel that has the lock's name with CHANNEL behind it: that character, and the owner

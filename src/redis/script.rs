@@ -137,6 +137,7 @@ fn announcement(news: News) -> u8 {
     match news {
         News::Free => b'f',
         News::PassedOn => b'p',
+        News::GivenBack => b'g',
     }
 }
 
@@ -147,7 +148,7 @@ pub(super) fn channel(key: &str) -> String {
 
 /// What was published there, if it is an announcement.
 pub(super) fn announced(message: &str) -> Option<(OwnerToken, News)> {
-    let known = [News::Free, News::PassedOn];
+    let known = [News::Free, News::PassedOn, News::GivenBack];
     let (news, owner) = message.split_at_checked(1)?;
     let news = known
         .into_iter()

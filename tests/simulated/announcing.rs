@@ -1,6 +1,7 @@
 //! W2: nodes tell of releases, so that those who wait elsewhere need not ask.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -161,6 +162,44 @@ async fn whatever_is_announced_a_lock_that_has_expired_is_asked_for() {
         saying.abort();
         let _ = lease.expect("nobody asks").unwrap().unwrap().release().await;
     }
+}
+
+/// Acquires in some seconds in which nodes take longer than they are given, so that nobody can have the lock.
+async fn asked_in_an_overload(listening: bool) -> usize {
+    fastrand::seed(7);
+    let slow = Arc::new(AtomicBool::new(false));
+    let server = |number| {
+        let slow = slow.clone();
+        Server::new(number, move || ms(if slow.load(Relaxed) { 15 } else { 1 }))
+    };
+    let servers: Vec<_> = (0..3).map(server).collect();
+    // Of which each node has a tenth.
+    let manager = || redlock(&servers, Redlock::builder().ttl(ms(200)).within(ms(600_000)));
+    let lease = manager().lock("job").acquire().await.unwrap();
+    let waiting: Vec<_> = (0..20)
+        .map(|_| tokio::spawn(manager().lock("job").forever().acquire()))
+        .collect();
+    sleep(ms(2_000)).await;
+    servers.iter().for_each(|server| server.mute(!listening));
+    slow.store(true, Relaxed);
+    let _ = lease.release().await;
+    sleep(ms(2_000)).await;
+    let before = asked(&servers);
+    sleep(ms(6_000)).await;
+    waiting.iter().for_each(JoinHandle::abort);
+    asked(&servers) - before
+}
+
+/// What attempts that came to nothing leave is announced, for somebody may have taken it for held. But those who are told wait
+/// as if they had not been.
+#[tokio::test(start_paused = true)]
+async fn an_overload_does_not_feed_itself() {
+    let (told, not_told) = (
+        asked_in_an_overload(true).await,
+        asked_in_an_overload(false).await,
+    );
+    println!("{told}, and {not_told} if nobody is told");
+    assert!(not_told > 100 && told < 2 * not_told, "{told}, {not_told}");
 }
 
 /// Connections that announcements come over break, and are made again.
