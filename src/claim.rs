@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::certify::certify;
 use crate::clock::Moment;
@@ -19,8 +18,8 @@ use crate::protocol::expiry::Expiries;
 use crate::protocol::fencing;
 use crate::protocol::quorum::{Standing, Vote, quorum};
 use crate::protocol::token::FencingToken;
-use crate::round::{Answer, Home, Nodes, Outstanding, Round, ask};
-use crate::stragglers::{Stragglers, counter};
+use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round, ask};
+use crate::stragglers::{Hearing, Stragglers, counter};
 
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.
@@ -47,7 +46,7 @@ pub(crate) struct Claim {
     /// F4: what is known of the nodes' counters, once there is a token; nothing before.
     counters: Vec<Option<FencingToken>>,
     /// The acquire on its way to nodes that were not waited for.
-    under_way: Option<AbortOnDropHandle<()>>,
+    under_way: Option<Hearing>,
     stragglers: Stragglers,
     /// The release, once it is sent: tells where the token is no more.
     release: Option<Round>,
@@ -120,9 +119,9 @@ impl Claim {
         self.janitor.home()
     }
 
-    /// Who grants it yet, and how far each node's clock had been put forward when it was asked to.
-    pub(crate) fn stragglers(&self) -> (Stragglers, Vec<Duration>) {
-        (self.stragglers.clone(), self.acquire.advanced.clone())
+    /// Who grants it yet, and how it was with each node before it was asked to.
+    pub(crate) fn stragglers(&self) -> (Stragglers, Vec<Before>) {
+        (self.stragglers.clone(), self.acquire.before.clone())
     }
 
     /// E1: until when the nodes that gave these votes keep what was acquired.
@@ -134,7 +133,7 @@ impl Claim {
                 .as_ref()
                 .is_some_and(|answer| error::vote(answer) == Vote::Yes)
             {
-                expiries.confirm(node, terms.believable, self.acquire.advanced[node]);
+                expiries.confirm(node, terms.believable, self.acquire.before[node].advanced);
             }
         }
         expiries
@@ -200,6 +199,7 @@ impl Claim {
             won_on.push(Whereabouts {
                 node,
                 final_from: sent + budget + LATE_BY,
+                connection: self.nodes[node].connection(),
             });
         }
         self.until = self.until.max(gone_by(sent, budget, terms.ttl));
@@ -253,7 +253,12 @@ impl Claim {
                 Some(Err(fault)) if fault.may_have_executed() => late,
                 Some(_) => return None,
             };
-            Some(Whereabouts { node, final_from })
+            let connection = self.acquire.before[node].connection;
+            Some(Whereabouts {
+                node,
+                final_from,
+                connection,
+            })
         });
         possible.collect()
     }
@@ -323,8 +328,10 @@ impl Drop for Unsent {
 /// A node where the token may be.
 struct Whereabouts {
     node: usize,
-    /// Until then it may be on its way still.
+    /// Until then it may be on its way still,
     final_from: Instant,
+    /// unless that is over this connection, and something that was sent later over the same has come.
+    connection: Option<u64>,
 }
 
 impl Drop for Claim {
@@ -344,8 +351,16 @@ impl Drop for Claim {
         let awaited = AtomicUsize::new(left.len().min(quorum(self.nodes.len())) + 1);
         let freed = heirs.map(|heirs| Unsent(Arc::new(Freed { heirs, awaited })));
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
-        for Whereabouts { node, final_from } in left {
-            let is_gone = |reply| matches!(reply, Reply::Released { .. }) || Instant::now() >= final_from;
+        for Whereabouts {
+            node,
+            final_from,
+            connection,
+        } in left
+        {
+            let is_gone = |reply| {
+                let is_last = connection.is_some() && connection == self.nodes[node].connection();
+                matches!(reply, Reply::Released { .. }) || is_last || Instant::now() >= final_from
+            };
             let reply = release.as_ref().and_then(|release| release.reply(node));
             if let (Some(heirs), Some(Reply::Released { listeners })) = (&self.heirs, reply) {
                 heirs.told(node, listeners);
@@ -368,6 +383,7 @@ impl Drop for Claim {
                     .map(|heirs| -> Told { Box::new(move |listeners| heirs.told(node, listeners)) }),
                 until: self.until,
                 final_from,
+                connection,
             };
             self.janitor.remove(node, leftover);
         }

@@ -16,7 +16,7 @@ use crate::options::Terms;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
 use crate::queue::Held;
-use crate::round::{Answer, Home, Nodes, Outstanding, Round};
+use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round};
 use crate::stragglers::Stragglers;
 use crate::timer::sleep_until;
 
@@ -37,8 +37,8 @@ pub(crate) struct Hold {
     /// A5: `t0`.
     pub(crate) started: Moment,
     nodes: Nodes,
-    /// Grants that were not waited for, and how far each node's clock had been put forward by then.
-    stragglers: (Stragglers, Vec<Duration>),
+    /// Grants that were not waited for, and how it was with each node before.
+    stragglers: (Stragglers, Vec<Before>),
     /// What stands on the nodes. Taken out when the lease is over; no extension can be sent after that (E2).
     claim: Mutex<Option<Claim>>,
     home: Home,
@@ -157,11 +157,11 @@ impl Hold {
         }
         self.state.send_if_modified(|state| {
             state.jumps = jumps;
-            let (stragglers, advanced) = &self.stragglers;
+            let (stragglers, before) = &self.stragglers;
             for node in stragglers.nodes() {
                 state
                     .expiries
-                    .confirm(node, self.terms.believable, advanced[node]);
+                    .confirm(node, self.terms.believable, before[node].advanced);
             }
             let before = state.deadline;
             state.deadline = before.min(self.kept_until(&state.expiries));
@@ -254,7 +254,7 @@ impl Hold {
 
     fn confirm(&self, expiries: &mut Expiries, node: usize, round: &Round) {
         let until = round.t0.since(self.started) + self.terms.believable;
-        expiries.confirm(node, until, round.advanced[node]);
+        expiries.confirm(node, until, round.before[node].advanced);
     }
 
     /// E4: sets the key again on a node that has lost it. `None` once the lease is over.

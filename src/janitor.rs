@@ -59,11 +59,19 @@ pub(crate) struct Leftover {
     pub(crate) told: Option<Told>,
     /// From when on it has expired by itself.
     pub(crate) until: Instant,
-    /// "There is no such key" is the last word only from then on: before, the acquire may still arrive (A9).
+    /// "There is no such key" is the last word only from then on: before, the acquire may still arrive (A9),
     pub(crate) final_from: Instant,
+    /// unless it was sent over this connection, and so was the release.
+    pub(crate) connection: Option<u64>,
 }
 
 impl Leftover {
+    /// Whether nothing can arrive any more that was sent before the release, which the node has just answered.
+    fn is_final(&self, node: &dyn Node) -> bool {
+        let is_last = self.connection.is_some() && self.connection == node.connection();
+        is_last || Instant::now() >= self.final_from
+    }
+
     /// The node fails: nobody is to wait for what it will say.
     fn take_long(&mut self) {
         self.unsent = None;
@@ -206,7 +214,7 @@ impl Sweeper {
                         if let (Reply::Released { listeners }, Some(told)) = (reply, told) {
                             told(listeners);
                         }
-                        if reply == Reply::Missing && Instant::now() < item.leftover.final_from {
+                        if reply == Reply::Missing && !item.leftover.is_final(&*self.node) {
                             early.push_back(item);
                         }
                     }

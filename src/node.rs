@@ -32,6 +32,13 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Called within a tokio runtime.
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>>;
 
+    /// Over which connection requests are sent, as a number that rises with each change. What is sent over one is executed in the
+    /// order in which it was sent, or not at all: so a deletion that has found nothing shows that nothing sent before it will
+    /// come. `None`, where that is not known, has it asked for again until nothing can come any more (A6).
+    fn connection(&self) -> Option<u64> {
+        None
+    }
+
     /// The node's own clock as far as it is known, in microseconds since 1970. Missing counters start from it (F5); it
     /// need not be exact.
     fn clock(&self) -> Option<u64> {

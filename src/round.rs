@@ -32,8 +32,8 @@ pub(crate) struct Round {
     /// A5, E1: read before the first byte is sent; `started` is the same for timers.
     pub(crate) t0: Moment,
     pub(crate) started: Instant,
-    /// How far each node's clock had been put forward by then.
-    pub(crate) advanced: Vec<Duration>,
+    /// How it was with each node by then.
+    pub(crate) before: Vec<Before>,
     pub(crate) budget: Duration,
     home: Home,
     answers: Vec<Option<Answer>>,
@@ -43,6 +43,24 @@ pub(crate) struct Round {
     round_trip: Duration,
     /// Few enough to look at all of them whenever one has answered.
     outstanding: Vec<Outstanding>,
+}
+
+/// A node before something is sent to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    /// How far its clock had been put forward.
+    pub(crate) advanced: Duration,
+    /// Over which connection it will be sent at the earliest.
+    pub(crate) connection: Option<u64>,
+}
+
+impl Before {
+    pub(crate) fn of(node: &Arc<dyn Node>) -> Before {
+        Before {
+            advanced: node.clock_advanced(),
+            connection: node.connection(),
+        }
+    }
 }
 
 /// Where a manager lives: the runtime that its connections and clean-ups run on, and its clock.
@@ -132,7 +150,7 @@ impl Round {
             nodes: nodes.clone(),
             t0,
             started,
-            advanced: nodes.iter().map(|node| node.clock_advanced()).collect(),
+            before: nodes.iter().map(Before::of).collect(),
             budget,
             home: home.clone(),
             answers: vec![None; nodes.len()],
@@ -308,24 +326,29 @@ impl Round {
 
 /// The first of them to answer, which is taken out; `None` if there is none. Cancel safe.
 pub(crate) async fn next_of(outstanding: &mut Vec<Outstanding>) -> Option<(usize, Answer)> {
-    poll_fn(|cx| {
-        if outstanding.is_empty() {
-            return Poll::Ready(None);
+    poll_fn(|cx| poll_next(outstanding, cx)).await
+}
+
+/// The same, at the moment.
+pub(crate) fn poll_next(
+    outstanding: &mut Vec<Outstanding>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<(usize, Answer)>> {
+    if outstanding.is_empty() {
+        return Poll::Ready(None);
+    }
+    let answered = outstanding.iter_mut().enumerate();
+    let mut first = answered.filter_map(|(at, call)| match call.poll_unpin(cx) {
+        Poll::Ready(answer) => Some((at, answer)),
+        Poll::Pending => None,
+    });
+    match first.next() {
+        Some((at, answer)) => {
+            outstanding.swap_remove(at);
+            Poll::Ready(Some(answer))
         }
-        let answered = outstanding.iter_mut().enumerate();
-        let mut first = answered.filter_map(|(at, call)| match call.poll_unpin(cx) {
-            Poll::Ready(answer) => Some((at, answer)),
-            Poll::Pending => None,
-        });
-        match first.next() {
-            Some((at, answer)) => {
-                outstanding.swap_remove(at);
-                Poll::Ready(Some(answer))
-            }
-            None => Poll::Pending,
-        }
-    })
-    .await
+        None => Poll::Pending,
+    }
 }
 
 /// Sends something to one of the nodes.

@@ -1,5 +1,6 @@
 //! Grants that come after a lock was won.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
@@ -8,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::mutex::lock;
 use crate::node::Reply;
 use crate::protocol::token::FencingToken;
-use crate::round::{Answer, Outstanding, next_of};
+use crate::round::{Answer, Outstanding, poll_next};
 
 /// Grants of nodes that were not waited for. Their counters may be ahead of the token.
 #[derive(Clone, Default)]
@@ -18,16 +19,21 @@ pub(crate) struct Stragglers(Arc<Mutex<Vec<Grant>>>);
 type Grant = (usize, Option<FencingToken>);
 
 impl Stragglers {
-    /// Hears them for as long as the task lives.
-    pub(crate) fn hear(&self, mut outstanding: Vec<Outstanding>, runtime: &Handle) -> AbortOnDropHandle<()> {
-        let stragglers = self.clone();
-        AbortOnDropHandle::new(runtime.spawn(async move {
-            while let Some((node, answer)) = next_of(&mut outstanding).await {
+    /// Hears them until what is returned is dropped.
+    pub(crate) fn hear(&self, outstanding: Vec<Outstanding>, runtime: &Handle) -> Hearing {
+        let calls = Arc::new(Mutex::new(outstanding));
+        let (stragglers, outstanding) = (self.clone(), calls.clone());
+        let task = runtime.spawn(async move {
+            while let Some((node, answer)) = poll_fn(|cx| poll_next(&mut lock(&outstanding), cx)).await {
                 if matches!(answer, Ok(Reply::Granted { .. })) {
                     lock(&stragglers.0).push((node, counter(&answer)));
                 }
             }
-        }))
+        });
+        Hearing {
+            calls,
+            _task: AbortOnDropHandle::new(task),
+        }
     }
 
     pub(crate) fn heard(&self) -> Vec<Grant> {
@@ -37,6 +43,20 @@ impl Stragglers {
     /// The nodes.
     pub(crate) fn nodes(&self) -> Vec<usize> {
         self.heard().into_iter().map(|(node, _)| node).collect()
+    }
+}
+
+/// Those that are heard.
+pub(crate) struct Hearing {
+    calls: Arc<Mutex<Vec<Outstanding>>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Drop for Hearing {
+    /// At once, not when the task gets to it: what has not been sent is not, and nothing is sent again (A6).
+    fn drop(&mut self) {
+        let calls = std::mem::take(&mut *lock(&self.calls));
+        drop(calls);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -28,6 +29,8 @@ const LONG_QUEUE: usize = 1_024;
 
 pub(super) struct Lane {
     state: Mutex<State>,
+    /// How often the connection has come and gone. Changed with the state locked.
+    changes: AtomicU64,
     status: watch::Sender<NodeState>,
     time: Arc<ServerTime>,
 }
@@ -61,6 +64,7 @@ impl Lane {
                 watched_until: None,
                 over: false,
             }),
+            changes: AtomicU64::new(0),
             status: watch::Sender::new(NodeState::Connecting),
             time,
         }
@@ -212,7 +216,11 @@ impl Lane {
     /// The lane has a connection.
     pub(super) fn up(&self, link: Arc<Link>) {
         let warnings = link.warnings().to_vec();
-        self.state().link = Some(link);
+        {
+            let mut state = self.state();
+            state.link = Some(link);
+            self.changes.fetch_add(1, SeqCst);
+        }
         self.status.send_replace(NodeState::Up { warnings });
     }
 
@@ -222,6 +230,7 @@ impl Lane {
             let mut state = self.state();
             state.down = fault.clone();
             state.link = None;
+            self.changes.fetch_add(1, SeqCst);
             (std::mem::take(&mut state.calls), std::mem::take(&mut state.queue))
         };
         self.status.send_replace(NodeState::Down(fault.clone()));
@@ -244,6 +253,11 @@ impl Lane {
         let mut state = self.state();
         state.over = true;
         state.task.wake_by_ref();
+    }
+
+    /// A number that is another one for each connection.
+    pub(super) fn connection(&self) -> u64 {
+        self.changes.load(SeqCst)
     }
 
     /// The server's clock, while there is a connection.

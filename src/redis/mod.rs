@@ -127,6 +127,10 @@ impl Node for RedisNode {
         self.lane.call(request, budget)
     }
 
+    fn connection(&self) -> Option<u64> {
+        Some(self.lane.connection())
+    }
+
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
         Some(self.announcements.listen(key, listener))
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use quorlock::node::{Action, Fault, Node, Reply, Request};
-use quorlock::{AcquireError, Redlock};
+use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -228,6 +228,41 @@ async fn a_node_that_panics_when_it_is_asked_leaves_nothing_on_the_others() {
             calls[0].is_acquire() && calls.last().unwrap().is_release(),
             "{calls:?}"
         );
+    }
+}
+
+/// One node has nothing of the acquire when its deletion comes: it was not sent, or is on its way yet.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_has_nothing_is_asked_again_only_if_something_may_come() {
+    // Over which connection the acquire is sent, and over which the deletion.
+    for (acquire, release, may_come) in [(1, 1, false), (1, 2, true), (0, 0, true)] {
+        for is_dropped in [false, true] {
+            let nodes = puppets(3, |node, action| match action {
+                Action::Acquire { .. } if node == 2 => Plan::Never,
+                Action::Release { .. } if node == 2 => at_once(Ok(Reply::Missing)),
+                other => at_once(Ok(yes(other))),
+            });
+            let connect = |connection| nodes.iter().for_each(|node| node.connect(connection));
+            let redlock = redlock(&nodes, Redlock::builder());
+            connect(acquire);
+            let lease = redlock
+                .lock("job")
+                .node_budget(ms(3_000))
+                .acquire()
+                .await
+                .unwrap();
+            connect(release);
+            let given_up = Instant::now();
+            match is_dropped {
+                true => drop(lease),
+                false => assert_eq!(lease.release().await, ReleaseOutcome::Released),
+            }
+            redlock.shutdown().await;
+            let took = given_up.elapsed();
+            let asked = nodes[2].calls().iter().filter(|call| call.is_release()).count();
+            assert_eq!(took >= ms(3_000), may_come, "{took:?}");
+            assert_eq!(asked > 1, may_come, "{asked}");
+        }
     }
 }
 

@@ -78,6 +78,8 @@ pub(crate) struct Puppet {
     script: Mutex<Script>,
     calls: Mutex<Vec<Call>>,
     advanced: AtomicU64,
+    /// Zero: not known.
+    connection: AtomicU64,
 }
 
 impl Puppet {
@@ -91,11 +93,17 @@ impl Puppet {
             script: Mutex::new(Box::new(script)),
             calls: Mutex::default(),
             advanced: AtomicU64::new(0),
+            connection: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap().clone()
+    }
+
+    /// From here on, it is reached over this connection.
+    pub(crate) fn connect(&self, connection: u64) {
+        self.connection.store(connection, SeqCst);
     }
 
     /// Its clock.
@@ -113,6 +121,10 @@ impl fmt::Debug for Puppet {
 impl Node for Puppet {
     fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    fn connection(&self) -> Option<u64> {
+        Some(self.connection.load(SeqCst)).filter(|connection| *connection > 0)
     }
 
     fn clock_advanced(&self) -> Duration {
