@@ -92,6 +92,10 @@ impl Node for SimulatedNode {
         .boxed()
     }
 
+    fn connection(&self) -> Option<u64> {
+        Some(self.desk.inner().links[self.server].connection.into())
+    }
+
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
         let id = {
             let mut inner = self.desk.inner();
