@@ -168,6 +168,7 @@ impl Claim {
         self.heirs = Some(heirs);
         self.won_on = Some(self.whereabouts());
         let outstanding = self.acquire.take_outstanding();
+        self.acquire.forget_answers();
         if !outstanding.is_empty() {
             let hearing = self.stragglers.hear(outstanding, &self.janitor.home().runtime);
             self.under_way = Some(hearing);

@@ -272,6 +272,11 @@ impl Round {
         self.outstanding.clear();
     }
 
+    /// Nobody will ask any more what was answered. There may be many rounds that lie like this.
+    pub(crate) fn forget_answers(&mut self) {
+        (self.answers, self.outstanding) = (Vec::new(), Vec::new());
+    }
+
     /// The calls that have not been answered, to be waited for elsewhere.
     pub(crate) fn take_outstanding(&mut self) -> Vec<Outstanding> {
         std::mem::take(&mut self.outstanding)

@@ -58,7 +58,10 @@ impl<T: Send + 'static> Queues<T> {
 impl<T> HeldBy<T> {
     pub(crate) fn is(self, lease: Weak<dyn Held>) {
         if let Some(queue) = self.queue.upgrade() {
-            lock(&queue.state).leases.push((self.id, lease));
+            let mut state = lock(&queue.state);
+            // Hardly ever is there another.
+            state.leases.reserve_exact(1);
+            state.leases.push((self.id, lease));
         }
     }
 }
