@@ -31,7 +31,7 @@ pub(crate) struct Acquire<'a> {
 
 impl Acquire<'_> {
     /// In a single attempt.
-    pub(crate) async fn once(mut self, queues: &Queues<Told>) -> Result<Lease, AcquireError> {
+    pub(crate) async fn once(mut self, queues: &Queues<Arc<Told>>) -> Result<Lease, AcquireError> {
         let defeat = match self.attempt(queues).await? {
             Ok(lease) => return Ok(lease),
             Err(defeat) => defeat,
@@ -41,7 +41,7 @@ impl Acquire<'_> {
     }
 
     /// W1: one of this process at a time.
-    pub(crate) async fn queued(mut self, queues: &Queues<Told>) -> Result<Lease, AcquireError> {
+    pub(crate) async fn queued(mut self, queues: &Queues<Arc<Told>>) -> Result<Lease, AcquireError> {
         let (home, question) = (self.janitor.home(), self.terms.question());
         let mut place = queues.enter(self.key, question);
         loop {
@@ -52,7 +52,7 @@ impl Acquire<'_> {
             if let Some(told) = self.recently_told(&place) {
                 // Whoever asked last did so for all whose time is up.
                 if self.waiting.is_over() {
-                    return Err(self.failed(told.defeat));
+                    return Err(self.failed(told.defeat.clone()));
                 }
                 self.waiting.learn(told.out_of_reach_since);
             }
@@ -89,8 +89,8 @@ impl Acquire<'_> {
     /// Time is up, or nobody is to wait any more: asks, if nobody in this process has since this one came, for all who have no time left either.
     async fn last_question(
         mut self,
-        place: &Place<Told>,
-        queues: &Queues<Told>,
+        place: &Place<Arc<Told>>,
+        queues: &Queues<Arc<Told>>,
     ) -> Result<Lease, AcquireError> {
         let home = self.janitor.home();
         let told = |acquire: &Self| {
@@ -105,11 +105,11 @@ impl Acquire<'_> {
             return Err(AcquireError::ShutDown);
         }
         if let Some(told) = told(&self) {
-            return Err(self.failed(told.defeat));
+            return Err(self.failed(told.defeat.clone()));
         }
         let _alone = place.last_question(self.terms.node_budget, &home.runtime).await;
         if let Some(told) = told(&self) {
-            return Err(self.failed(told.defeat));
+            return Err(self.failed(told.defeat.clone()));
         }
         let mut head = Head::new(place, self.nodes, home);
         head.asks();
@@ -123,23 +123,23 @@ impl Acquire<'_> {
     }
 
     /// What somebody in this process was told since this one came, if this one would have been told the same.
-    fn recently_told(&self, place: &Place<Told>) -> Option<Told> {
+    fn recently_told(&self, place: &Place<Arc<Told>>) -> Option<Arc<Told>> {
         place.told().filter(|told| {
             let is_for_us = told.defeat.is_for_all() || told.question == self.terms.question();
             is_for_us && told.at >= self.waiting.started()
         })
     }
 
-    fn tell(&self, place: &Place<Told>, defeat: &Defeat) {
-        place.tell(Some(Told {
+    fn tell(&self, place: &Place<Arc<Told>>, defeat: &Defeat) {
+        place.tell(Some(Arc::new(Told {
             at: Instant::now(),
             question: self.terms.question(),
             defeat: defeat.clone(),
             out_of_reach_since: self.waiting.out_of_reach_since(),
-        }));
+        })));
     }
 
-    async fn attempt(&self, queues: &Queues<Told>) -> Result<Result<Lease, Defeat>, AcquireError> {
+    async fn attempt(&self, queues: &Queues<Arc<Told>>) -> Result<Result<Lease, Defeat>, AcquireError> {
         // Seen by a shutdown that begins from here on, or sees it.
         let _under_way = self.janitor.under_way();
         if self.is_shut_down() {
@@ -161,7 +161,7 @@ impl Acquire<'_> {
         self.shut_down.load(Ordering::SeqCst)
     }
 
-    async fn attempt_once(&self, queues: &Queues<Told>) -> Result<Lease, Defeat> {
+    async fn attempt_once(&self, queues: &Queues<Arc<Told>>) -> Result<Lease, Defeat> {
         let (janitor, terms) = (self.janitor, &self.terms);
         let mut claim = Claim::acquire(self.nodes, janitor, self.key.clone(), terms);
         // A lost claim is dropped on return, and so cleaned up (A6).
@@ -237,7 +237,6 @@ impl Acquire<'_> {
 }
 
 /// What whoever is in front of a queue was told last.
-#[derive(Clone)]
 pub(crate) struct Told {
     at: Instant,
     question: Question,

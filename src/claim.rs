@@ -119,9 +119,9 @@ impl Claim {
         self.janitor.home()
     }
 
-    /// Who grants it yet, and how it was with each node before it was asked to.
-    pub(crate) fn stragglers(&self) -> (Stragglers, Vec<Before>) {
-        (self.stragglers.clone(), self.acquire.before.clone())
+    /// Who grants it yet, and how it was with each node before it was asked to. Once, when it is won.
+    pub(crate) fn take_stragglers(&mut self) -> (Stragglers, Vec<Before>) {
+        (self.stragglers.clone(), std::mem::take(&mut self.acquire.before))
     }
 
     /// E1: until when the nodes that gave these votes keep what was acquired.
@@ -166,7 +166,9 @@ impl Claim {
     /// loss of a single node.
     pub(crate) fn won(&mut self, heirs: Arc<dyn Heirs>) {
         self.heirs = Some(heirs);
-        self.won_on = Some(self.whereabouts());
+        let mut won_on = self.whereabouts();
+        won_on.shrink_to_fit();
+        self.won_on = Some(won_on);
         let outstanding = self.acquire.take_outstanding();
         self.acquire.forget_answers();
         if !outstanding.is_empty() {

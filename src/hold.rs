@@ -77,7 +77,7 @@ impl Hold {
         votes: Votes,
         token: Option<FencingToken>,
         expiries: Expiries,
-        claim: Claim,
+        mut claim: Claim,
     ) -> Self {
         let started = claim.t0();
         let deadline = started + terms.most(terms.believable);
@@ -89,7 +89,7 @@ impl Hold {
             token,
             started,
             nodes: claim.nodes().clone(),
-            stragglers: claim.stragglers(),
+            stragglers: claim.take_stragglers(),
             claim: Mutex::new(Some(claim)),
             jumps: home.clock.jumps(),
             _watched: home.clock.lease(),

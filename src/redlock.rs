@@ -34,7 +34,7 @@ struct Inner {
     defaults: LockOptions,
     janitor: Janitor,
     shut_down: AtomicBool,
-    queues: Queues<Told>,
+    queues: Queues<Arc<Told>>,
     _open: DropGuard,
 }
 
