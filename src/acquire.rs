@@ -52,7 +52,7 @@ impl Acquire<'_> {
             if let Some(told) = self.recently_told(&place) {
                 // Whoever asked last did so for all whose time is up.
                 if self.waiting.is_over() {
-                    return Err(self.failed(told.defeat.clone()));
+                    return Err(self.failed(told.defeat_now()));
                 }
                 self.waiting.learn(told.out_of_reach_since);
             }
@@ -105,11 +105,11 @@ impl Acquire<'_> {
             return Err(AcquireError::ShutDown);
         }
         if let Some(told) = told(&self) {
-            return Err(self.failed(told.defeat.clone()));
+            return Err(self.failed(told.defeat_now()));
         }
         let _alone = place.last_question(self.terms.node_budget, &home.runtime).await;
         if let Some(told) = told(&self) {
-            return Err(self.failed(told.defeat.clone()));
+            return Err(self.failed(told.defeat_now()));
         }
         let mut head = Head::new(place, self.nodes, home);
         head.asks();
@@ -242,6 +242,16 @@ pub(crate) struct Told {
     question: Question,
     defeat: Defeat,
     out_of_reach_since: Option<Instant>,
+}
+
+impl Told {
+    /// As it would be told now.
+    fn defeat_now(&self) -> Defeat {
+        Defeat {
+            votes: self.defeat.votes.aged(self.at.elapsed()),
+            ..self.defeat
+        }
+    }
 }
 
 /// A lost attempt.

@@ -46,6 +46,21 @@ impl Votes {
         Votes(votes)
     }
 
+    /// The same, so much later.
+    pub(crate) fn aged(&self, age: Duration) -> Votes {
+        let mut votes = self.clone();
+        for vote in &mut votes.0 {
+            if let Some(Ok(Reply::Held {
+                remaining: Some(left),
+                ..
+            })) = &mut vote.answer
+            {
+                *left = left.saturating_sub(age);
+            }
+        }
+        votes
+    }
+
     /// The same, but for what the node has said since.
     pub(crate) fn correct(&mut self, node: usize, answer: Result<Reply, Fault>) {
         self.0[node].answer = Some(answer);

@@ -292,3 +292,41 @@ async fn nobody_waits_for_the_restart_guard_of_another() {
     assert!(!front.is_finished());
     front.abort();
 }
+
+/// Whoever waits behind is told when its time is up what the one in front heard, who may have asked some time ago.
+#[tokio::test(start_paused = true)]
+async fn how_long_it_is_held_is_told_as_of_now() {
+    let nodes = puppets(3, |_, action| match action {
+        Action::Acquire { .. } => at_once(Ok(Reply::Held {
+            remaining: Some(ms(10_000)),
+            holder: None,
+            listeners: 0,
+        })),
+        action => at_once(Ok(yes(action))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let front = tokio::spawn(redlock.lock("job").forever().acquire());
+    // By then, it asks only now and then.
+    sleep(ms(60_000)).await;
+    let mut ages = Vec::new();
+    for _ in 0..50 {
+        let before = Instant::now();
+        let told = redlock.lock("job").within(ms(700)).acquire().await.unwrap_err();
+        assert_eq!(before.elapsed(), ms(700));
+        let since = nodes[0]
+            .calls()
+            .iter()
+            .map(|call| call.at.elapsed())
+            .min()
+            .unwrap();
+        for vote in told.votes().unwrap().iter() {
+            match vote.answer {
+                Some(Ok(Reply::Held { remaining, .. })) => assert_eq!(remaining, Some(ms(10_000) - since)),
+                ref other => panic!("{other:?}"),
+            }
+        }
+        ages.push(since);
+    }
+    front.abort();
+    assert!(ages.iter().any(|age| !age.is_zero()), "all have asked: {ages:?}");
+}
