@@ -86,7 +86,8 @@ impl Acquire<'_> {
         }
     }
 
-    /// Time is up, or nobody is to wait any more: asks, if nobody in this process has since this one came, for all who have no time left either.
+    /// Time is up, or nobody is to wait any more: asks, if nobody in this process has since this one came, for all who have no time
+    /// left either.
     async fn last_question(
         mut self,
         place: &Place<Arc<Told>>,

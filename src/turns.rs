@@ -17,6 +17,8 @@ const SHORTEST_SLOT: Duration = Duration::from_millis(5);
 const LONGEST_SLOT: Duration = Duration::from_millis(500);
 /// The same where it is not for this process's own distance from the nodes.
 const LONGEST_LEARNT: Duration = Duration::from_millis(250);
+/// From the shortest to more than the longest.
+const MOST_DOUBLED: u32 = 6;
 /// After this many turns that others took in time, it is tried whether a shorter slot would do.
 const MANY_TURNS: u32 = 8;
 /// Who was waited for in vain for the longest slot is not, for so long, and for twice as long each time it happens again.
@@ -132,7 +134,7 @@ impl Turns {
         if position.slot < LONGEST_LEARNT {
             // What they do not take while they are hardly waited for says nothing.
             let is_paused = patience.until.is_some();
-            patience.doubled += u32::from(!is_paused);
+            patience.doubled = (patience.doubled + u32::from(!is_paused)).min(MOST_DOUBLED);
         } else {
             patience.pause = (2 * patience.pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
             patience.until = Some(now + patience.pause);
@@ -297,6 +299,7 @@ mod tests {
             now += position.slot + MILLI;
             turns.overtook(position, now);
         }
+        assert!(SHORTEST_SLOT * (1 << MOST_DOUBLED) >= LONGEST_LEARNT);
         assert!(waited > 5 * LONGEST_LEARNT, "given up for good: {waited:?}");
         assert!(waited < Duration::from_secs(6), "{waited:?} of 600 s");
     }
