@@ -16,7 +16,11 @@ use crate::options::{Question, Terms};
 use crate::protocol::quorum::Verdict;
 use crate::queue::{Place, Queues};
 use crate::round::Nodes;
+use crate::timer::sleep_until;
 use crate::wait::Waiting;
+
+/// Where some of those who wait ask on other terms, what was out of reach so recently is not asked for again on the same terms.
+const JUST_NOW: Duration = Duration::from_millis(100);
 
 /// One acquire.
 pub(crate) struct Acquire<'a> {
@@ -55,17 +59,21 @@ impl Acquire<'_> {
                     return Err(self.failed(told.defeat_now()));
                 }
                 self.waiting.learn(told.out_of_reach_since);
+                if !told.defeat.is_for_all() && place.is_mixed() && told.at.elapsed() < JUST_NOW {
+                    place.give_way();
+                    self.rest(Instant::now() + JUST_NOW, &place).await;
+                    continue;
+                }
             }
             let mut head = Head::new(&place, self.nodes, home);
             head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
                 .await;
-            loop {
+            let moment = loop {
                 head.asks();
                 let defeat = match self.attempt(queues).await? {
                     Ok(lease) => {
                         head.got();
-                        // So that nobody is told of an outage that is over.
-                        place.tell(place.told().filter(|told| told.defeat.quorum()));
+                        tell_no_outage(&place);
                         return Ok(lease);
                     }
                     Err(defeat) => defeat,
@@ -75,14 +83,24 @@ impl Acquire<'_> {
                 let Some(moment) = moment else {
                     return Err(self.failed(defeat));
                 };
-                head.was_told(&defeat.votes, defeat.round_trip);
-                head.wait(moment, &mut self.waiting).await;
                 // What is out of reach for this one may be had on the terms of another.
                 if !defeat.is_for_all() && place.is_mixed() {
-                    break;
+                    break moment;
                 }
-            }
+                head.was_told(&defeat.votes, defeat.round_trip);
+                head.wait(moment, &mut self.waiting).await;
+            };
             place.give_way();
+            self.rest(moment, &place).await;
+        }
+    }
+
+    /// Waits without a place in front.
+    async fn rest(&self, until: Instant, place: &Place<Arc<Told>>) {
+        let until = self.waiting.end().map_or(until, |end| until.min(end));
+        tokio::select! {
+            () = sleep_until(&self.janitor.home().runtime, until) => {}
+            () = place.closed() => {}
         }
     }
 
@@ -115,7 +133,10 @@ impl Acquire<'_> {
         let mut head = Head::new(place, self.nodes, home);
         head.asks();
         let defeat = match self.attempt(queues).await? {
-            Ok(lease) => return Ok(lease),
+            Ok(lease) => {
+                tell_no_outage(place);
+                return Ok(lease);
+            }
             Err(defeat) => defeat,
         };
         let _ = self.waiting.next_attempt(defeat.quorum(), 0);
@@ -235,6 +256,11 @@ impl Acquire<'_> {
             },
         }
     }
+}
+
+/// The lock was got: nobody is to be told of an outage that is over.
+fn tell_no_outage(place: &Place<Arc<Told>>) {
+    place.tell(place.told().filter(|told| told.defeat.quorum()));
 }
 
 /// What whoever is in front of a queue was told last.

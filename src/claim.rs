@@ -230,6 +230,7 @@ impl Claim {
     /// L1: compare-and-delete on all nodes; returns when the outcome is known. Nodes that have not answered by then are
     /// seen to in the background, as they are if this future is dropped.
     pub(crate) async fn release(mut self) -> ReleaseOutcome {
+        self.acquire.abandon();
         self.let_stragglers_go();
         let mut round = Round::new(&self.nodes, self.release_budget, self.janitor.home());
         self.give_up();

@@ -22,7 +22,8 @@ use crate::timer::sleep_until;
 
 impl Held for Hold {
     fn until(&self) -> Instant {
-        self.instant(self.deadline())
+        // None of the time is left once it has ended.
+        self.instant(self.now() + self.remaining())
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
@@ -63,6 +64,11 @@ pub(crate) struct Leftover {
     pub(crate) final_from: Instant,
     /// unless it was sent over this connection, and so was the release.
     pub(crate) connection: Option<u64>,
+}
+
+/// Whether a runtime can be entered from here: not where a thread's own variables are being destroyed.
+fn has_context() -> bool {
+    !matches!(Handle::try_current(), Err(error) if error.is_thread_local_destroyed())
 }
 
 impl Leftover {
@@ -125,7 +131,7 @@ impl Janitor {
         let mut room = None;
         if desk.fails.load(Relaxed) {
             leftover.take_long();
-        } else if leftover.asked.is_none() {
+        } else if leftover.asked.is_none() && has_context() {
             room = desk.room.clone().try_acquire_owned().ok();
         }
         if room.is_some() {
@@ -195,6 +201,10 @@ impl Sweeper {
                 if item.leftover.until > now || !item.tried {
                     asked.push(ask(self.node.clone(), item));
                 }
+            }
+            // With nothing left to try the node with, nothing is known of it.
+            if asked.is_empty() && self.waiting.is_empty() && self.failing.take().is_some() {
+                self.fails.store(false, Relaxed);
             }
             // While one is asked about on trial, there is nothing to wake up for: no other would be.
             let next_try = self

@@ -25,8 +25,9 @@ pub(crate) use holding::Held;
 pub(crate) use registry::Queues;
 use registry::Stay;
 
-/// How long a queue is remembered after the last one has left it: its subscriptions, and whose turn it is elsewhere.
-const REMEMBERED: Duration = Duration::from_secs(1);
+/// How long a queue is remembered after the last one has left it: its subscriptions, and whose turn it is elsewhere. Others take
+/// whoever listens for one who waits.
+const REMEMBERED: Duration = Duration::from_millis(300);
 
 /// Those who wait for one key. `T` is what whoever is in front was told last.
 struct Queue<T> {
@@ -187,7 +188,7 @@ impl<T: Clone + Send + 'static> Place<T> {
         let mut state = lock(&self.stay.queue.state);
         state.waited = Some(Instant::now());
         state.turns.round_trip(round_trip);
-        if state.leases.is_empty() {
+        if state.leases.iter().all(|(_, lease)| lease.strong_count() == 0) {
             state.turns.refused();
         }
     }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
@@ -21,10 +22,10 @@ type Grant = (usize, Option<FencingToken>);
 impl Stragglers {
     /// Hears them until what is returned is dropped.
     pub(crate) fn hear(&self, outstanding: Vec<Outstanding>, runtime: &Handle) -> Hearing {
-        let calls = Arc::new(Mutex::new(outstanding));
+        let calls = Arc::new(Mutex::new(Some(outstanding)));
         let (stragglers, outstanding) = (self.clone(), calls.clone());
         let task = runtime.spawn(async move {
-            while let Some((node, answer)) = poll_fn(|cx| poll_next(&mut lock(&outstanding), cx)).await {
+            while let Some((node, answer)) = poll_fn(|cx| poll_heard(&outstanding, cx)).await {
                 if matches!(answer, Ok(Reply::Granted { .. })) {
                     lock(&stragglers.0).push((node, counter(&answer)));
                 }
@@ -48,16 +49,34 @@ impl Stragglers {
 
 /// Those that are heard.
 pub(crate) struct Hearing {
-    calls: Arc<Mutex<Vec<Outstanding>>>,
+    calls: Calls,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Drop for Hearing {
     /// At once, not when the task gets to it: what has not been sent is not, and nothing is sent again (A6).
     fn drop(&mut self) {
-        let calls = std::mem::take(&mut *lock(&self.calls));
+        let calls = lock(&self.calls).take();
         drop(calls);
     }
+}
+
+/// Nothing, once they are not heard any more.
+type Calls = Arc<Mutex<Option<Vec<Outstanding>>>>;
+
+/// Not with the lock held: a node of somebody's own making may drop the lease meanwhile.
+fn poll_heard(calls: &Calls, cx: &mut Context<'_>) -> Poll<Option<(usize, Answer)>> {
+    let mut heard = lock(calls).as_mut().map(std::mem::take).unwrap_or_default();
+    let next = poll_next(&mut heard, cx);
+    let left = match &mut *lock(calls) {
+        Some(calls) => {
+            *calls = heard;
+            return next;
+        }
+        None => heard,
+    };
+    drop(left);
+    Poll::Ready(None)
 }
 
 /// F1: what the node's counter is, where that is known from its answer.

@@ -59,9 +59,25 @@ pub(super) enum Manner {
     ScriptText,
     /// The plain `SET` went ahead; what is left is to ask who holds the key.
     Asking,
+    /// The same by the text.
+    AskingByText,
 }
 
 impl Manner {
+    /// Whether it may set a key.
+    pub(super) fn sets(self) -> bool {
+        !matches!(self, Manner::Asking | Manner::AskingByText)
+    }
+
+    /// The same for a server that does not know the script, if that is not how it was sent.
+    fn by_text(self) -> Option<Manner> {
+        match self {
+            Manner::Script => Some(Manner::ScriptText),
+            Manner::Asking => Some(Manner::AskingByText),
+            Manner::Plain | Manner::ScriptText | Manner::AskingByText => None,
+        }
+    }
+
     /// What came together goes out together (T2), and only the script can do that.
     pub(super) fn of(jobs: &[Job]) -> Manner {
         match jobs {
@@ -88,7 +104,7 @@ impl Call {
     pub(super) fn new(link: Arc<Link>, manner: Manner, jobs: Vec<Job>, sent: i64, now: Instant) -> Call {
         let answer = match (manner, jobs.first()) {
             (Manner::Plain, Some(job)) => link.set(&job.request),
-            _ => link.eval(items(&link, manner, &jobs), manner == Manner::ScriptText),
+            _ => link.eval(items(&link, manner, &jobs), manner.by_text().is_none()),
         };
         // The connection is doubted when the least patient of them would.
         let patience = jobs.iter().map(|job| job.patience).min().unwrap_or_default();
@@ -123,7 +139,7 @@ impl Call {
         let Call {
             link,
             manner,
-            mut jobs,
+            jobs,
             sent,
             ..
         } = self;
@@ -138,19 +154,18 @@ impl Call {
             return Vec::new();
         }
         match answer.and_then(|answer| link.replies(sent, answer, items(&link, manner, &jobs))) {
-            // Not executed, so it may be sent once more (A8); but only for those who still wait. Who has given up may
-            // have sent a release since, and must not be overtaken by a second sending of the acquire (A6).
-            Err(Fault::NoScript) if manner != Manner::ScriptText => {
-                jobs.retain(|job| !job.is_abandoned());
-                if !jobs.is_empty() {
-                    return vec![(Manner::ScriptText, jobs)];
-                }
+            // Not executed, so it may be sent once more (A8).
+            Err(Fault::NoScript) if manner.by_text().is_some() => {
+                return manner
+                    .by_text()
+                    .map(|by_text| (by_text, jobs))
+                    .into_iter()
+                    .collect();
             }
             // One key outside of what the user may touch has the server refuse all. Each finds what it has done
             // already, and so may be asked for again (A7).
             Err(Fault::NoPermission { .. } | Fault::Server { .. }) if jobs.len() > 1 => {
-                let each = jobs.into_iter().filter(|job| !job.is_abandoned());
-                return each.map(|job| (Manner::Script, vec![job])).collect();
+                return jobs.into_iter().map(|job| (Manner::Script, vec![job])).collect();
             }
             Err(fault) => answer_all(jobs, &Err(fault)),
             Ok(replies) => jobs
@@ -178,6 +193,6 @@ fn items<'a>(
         request: &job.request,
         latest: latest(job),
         oldest_counter,
-        only_ask: manner == Manner::Asking,
+        only_ask: !manner.sets(),
     })
 }

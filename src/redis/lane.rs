@@ -29,7 +29,7 @@ const LONG_QUEUE: usize = 1_024;
 
 pub(super) struct Lane {
     state: Mutex<State>,
-    /// How often the connection has come and gone. Changed with the state locked.
+    /// How often the connection has come and gone, or something was sent once more. Changed with the state locked.
     changes: AtomicU64,
     status: watch::Sender<NodeState>,
     time: Arc<ServerTime>,
@@ -206,10 +206,21 @@ impl Lane {
         }
     }
 
-    /// What a call was answered with leaves this to be sent.
+    /// What a call was answered with leaves this to be sent, for those who still wait. Who has given up may have sent a release
+    /// since, which must not be overtaken by a second sending of the acquire (A6).
     fn take_in(&self, again: Vec<(Manner, Vec<Job>)>) {
-        for (manner, jobs) in again {
-            self.start(self.state(), manner, jobs, Instant::now());
+        for (manner, mut jobs) in again {
+            // Locked first: from here on, a release comes behind this.
+            let state = self.state();
+            jobs.retain(|job| !job.is_abandoned());
+            if jobs.is_empty() {
+                continue;
+            }
+            // It may be behind a release of somebody who has not given it up yet, and so is not in the order of this connection.
+            if manner.sets() {
+                self.changes.fetch_add(1, SeqCst);
+            }
+            self.start(state, manner, jobs, Instant::now());
         }
     }
 
@@ -255,7 +266,7 @@ impl Lane {
         state.task.wake_by_ref();
     }
 
-    /// A number that is another one for each connection.
+    /// A number that is another one whenever the order of what was sent before is lost.
     pub(super) fn connection(&self) -> u64 {
         self.changes.load(SeqCst)
     }

@@ -231,6 +231,44 @@ async fn a_node_that_panics_when_it_is_asked_leaves_nothing_on_the_others() {
     }
 }
 
+/// All nodes, which keep a single lock, are away until what was left on them has expired. That is over then, also for what is
+/// dropped next.
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_whoever_asks_after_a_drop_is_behind_the_deletion_again() {
+    let away = Arc::new(AtomicBool::new(false));
+    let nodes = puppets(3, {
+        let (away, mut held) = (away.clone(), false);
+        move |_, action| {
+            if away.load(Ordering::Relaxed) {
+                held = false;
+                let reason = "away".into();
+                return at_once(Err(Fault::Disconnected { reason }));
+            }
+            let is_acquire = matches!(action, Action::Acquire { .. });
+            let answer = match is_acquire && held {
+                true => Reply::Held {
+                    remaining: None,
+                    holder: None,
+                    listeners: 0,
+                },
+                false => yes(action),
+            };
+            held = is_acquire;
+            at_once(Ok(answer))
+        }
+    });
+    let redlock = redlock(&nodes, Redlock::builder().ttl(ms(2_000)).watchdog(false));
+    let lease = redlock.lock("before").acquire().await.unwrap();
+    away.store(true, Ordering::Relaxed);
+    drop(lease);
+    sleep(Duration::from_secs(20)).await;
+    away.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(3_600)).await;
+    for _ in 0..3 {
+        drop(redlock.lock("job").try_acquire().await.unwrap());
+    }
+}
+
 /// One node has nothing of the acquire when its deletion comes: it was not sent, or is on its way yet.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_has_nothing_is_asked_again_only_if_something_may_come() {

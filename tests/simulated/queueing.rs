@@ -263,6 +263,24 @@ async fn who_waits_is_told_nothing_that_was_asked_on_other_terms() {
     front.abort();
 }
 
+/// However many there are.
+#[tokio::test(start_paused = true)]
+async fn those_who_cannot_have_it_hold_up_nobody_who_can() {
+    let redlock = redlock(&servers(), Redlock::builder());
+    let mut waiting: JoinSet<_> = (0..1_000)
+        .map(|_| redlock.lock("job").node_budget(ms(2)).forever().acquire())
+        .collect();
+    sleep(ms(50)).await;
+    for _ in 0..5 {
+        let started = Instant::now();
+        let lease = redlock.lock("job").forever().acquire().await.unwrap();
+        assert!(started.elapsed() < ms(1_000), "{:?}", started.elapsed());
+        let _ = lease.release().await;
+    }
+    waiting.abort_all();
+    while waiting.join_next().await.is_some() {}
+}
+
 /// The nodes may have forgotten something of the last hour, and so give no locks for as long.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_the_restart_guard_of_another() {

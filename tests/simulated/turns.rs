@@ -126,6 +126,46 @@ async fn nobody_starves_however_far_away() {
     }
 }
 
+/// Some are always there, others come now and then, and are not missed when they have gone.
+#[tokio::test(start_paused = true)]
+async fn those_who_come_and_go_do_not_hold_up_those_who_stay() {
+    let mut grants = Vec::new();
+    for visitors in [0, 1, 10] {
+        fastrand::seed(7);
+        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
+        let until = Instant::now() + ms(60_000);
+        let staying = manager(&servers);
+        let stay = join_all((0..4).map(|_| work(staying.clone(), until)));
+        let visits = (0..visitors).map(|number| {
+            let (manager, mut random) = (manager(&servers), fastrand::Rng::with_seed(number));
+            async move {
+                let mut longest = Duration::ZERO;
+                while Instant::now() < until {
+                    sleep(ms(random.u64(1_500..4_500))).await;
+                    let asked = Instant::now();
+                    let lease = manager.lock("job").acquire().await.unwrap();
+                    longest = longest.max(asked.elapsed());
+                    sleep(ms(5)).await;
+                    let _ = lease.release().await;
+                }
+                longest
+            }
+        });
+        let (stayed, longest) = tokio::join!(stay, join_all(visits));
+        grants.push(stayed.iter().map(Vec::len).sum::<usize>());
+        println!(
+            "{visitors} visitors: {grants:?}, waited {:?}",
+            longest.iter().max()
+        );
+        assert!(longest.iter().all(|longest| *longest < ms(1_000)), "{longest:?}");
+    }
+    // Each of two hundred visits takes its time, and is waited for once or twice.
+    assert!(
+        grants[1] * 10 > grants[0] * 8 && grants[2] * 10 > grants[0] * 6,
+        "{grants:?}"
+    );
+}
+
 /// How long the lock was nobody's although somebody wanted it.
 #[derive(Default)]
 struct Idle {

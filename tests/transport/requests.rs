@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
 use quorlock::ReleaseOutcome;
 use quorlock::node::Fault;
 use tokio::task::JoinSet;
 
+use crate::common::unguarded;
 use crate::{PATIENCE, calls, connect, eventually, is_up, keys, only_fault, testbed};
 
 /// A9. The bytes lie in the stopped server's receive buffer; nothing can take them back.
@@ -256,5 +257,55 @@ async fn an_acquire_overtaken_by_its_deletion_is_deleted_once_more() {
         calls(node, "set").await > 0,
         "the acquire never came, so this shows nothing"
     );
+    assert_eq!(keys(node).await, 0);
+}
+
+/// A user who may not touch all keys of a call has it refused as a whole, and each request is sent once more by itself; but not
+/// behind the deletion of who has given up meanwhile. It takes some luck to be there at that moment: once in a thousand rounds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let rights = [
+        "ACL",
+        "SETUSER",
+        "app",
+        "on",
+        ">pw",
+        "~quorlock:may*",
+        "&*",
+        "+@all",
+    ];
+    assert_eq!(node.command(&rights).await.unwrap().as_str(), Some("OK"));
+    let redlock = unguarded([format!("redis://app:pw@{}", node.addr())]).await;
+    let lock = |name: String| {
+        redlock
+            .lock(name)
+            .ttl(Duration::from_secs(600))
+            .node_budget(PATIENCE)
+    };
+    for round in 0..3_000 {
+        let mut forbidden: Vec<_> = (0..3)
+            .map(|number| Box::pin(lock(format!("forbidden{number}")).try_acquire()))
+            .collect();
+        let mut allowed = Box::pin(lock(format!("may{round}")).try_acquire());
+        let mut over = Vec::new();
+        for attempt in &mut forbidden[..2] {
+            over.push(attempt.now_or_never().is_some());
+        }
+        assert!((&mut allowed).now_or_never().is_none());
+        over.push((&mut forbidden[2]).now_or_never().is_some());
+        let given_up = Instant::now() + Duration::from_micros(fastrand::u64(200..2_000));
+        while Instant::now() < given_up {
+            std::hint::spin_loop();
+        }
+        drop(allowed);
+        for (attempt, over) in forbidden.into_iter().zip(over) {
+            if !over {
+                let _ = attempt.await;
+            }
+        }
+    }
+    redlock.shutdown().await;
     assert_eq!(keys(node).await, 0);
 }
