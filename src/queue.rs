@@ -332,7 +332,8 @@ mod tests {
             let place = enter(&queues, &key);
             assert_eq!(place.others_first().map(|(others, _)| others), Some(3));
             drop(place);
-            tokio::time::sleep(REMEMBERED + 2 * MOMENT).await;
+            // Whose turn it is, for a second.
+            tokio::time::sleep(Duration::from_secs(1) + REMEMBERED + 2 * MOMENT).await;
             assert_eq!(queues.len(), 0);
         }
         let (holding, _) = queues.got(&key, 1, MOMENT);
