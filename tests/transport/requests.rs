@@ -284,6 +284,7 @@ async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
             .ttl(Duration::from_secs(600))
             .node_budget(PATIENCE)
     };
+    let mut early = 0;
     for round in 0..6_000 {
         let mut forbidden: Vec<_> = (0..3)
             .map(|number| Box::pin(lock(format!("forbidden{number}")).try_acquire()))
@@ -293,7 +294,8 @@ async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
         for attempt in &mut forbidden[..2] {
             over.push(attempt.now_or_never().is_some());
         }
-        assert!((&mut allowed).now_or_never().is_none());
+        // Where another thread is quick, it may be there by then, and the round shows nothing.
+        early += usize::from((&mut allowed).now_or_never().is_some());
         over.push((&mut forbidden[2]).now_or_never().is_some());
         let given_up = Instant::now() + Duration::from_micros(fastrand::u64(100..700));
         while Instant::now() < given_up {
@@ -308,4 +310,5 @@ async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
     }
     redlock.shutdown().await;
     assert_eq!(keys(node).await, 0);
+    assert!(early < 600, "{early} rounds show nothing");
 }
