@@ -130,8 +130,6 @@ impl Acquire<'_> {
         if let Some(told) = told(&self) {
             return Err(self.failed(told.defeat_now()));
         }
-        let mut head = Head::new(place, self.nodes, home);
-        head.asks();
         let defeat = match self.attempt(queues).await? {
             Ok(lease) => {
                 tell_no_outage(place);

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::certify::certify;
 use crate::clock::Moment;
 use crate::error::{self, NodeVote, ReleaseOutcome, Votes};
-use crate::janitor::{Janitor, Leftover, Told};
+use crate::janitor::{Janitor, LastWord, Leftover, Told};
 use crate::node::{Action, Fencing, News, OwnerToken, Reply, Request};
 use crate::options::Terms;
 use crate::protocol::expiry::Expiries;
@@ -19,7 +20,7 @@ use crate::protocol::fencing;
 use crate::protocol::quorum::{Standing, Vote, quorum};
 use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round, ask};
-use crate::stragglers::{Hearing, Stragglers, counter};
+use crate::stragglers::{Stragglers, counter};
 
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.
@@ -46,7 +47,7 @@ pub(crate) struct Claim {
     /// F4: what is known of the nodes' counters, once there is a token; nothing before.
     counters: Vec<Option<FencingToken>>,
     /// The acquire on its way to nodes that were not waited for.
-    under_way: Option<Hearing>,
+    under_way: Option<AbortOnDropHandle<()>>,
     stragglers: Stragglers,
     /// The release, once it is sent: tells where the token is no more.
     release: Option<Round>,
@@ -199,11 +200,11 @@ impl Claim {
         let (sent, budget) = (Instant::now(), terms.node_budget);
         if let Some(won_on) = &mut self.won_on {
             won_on.retain(|place| place.node != node);
-            won_on.push(Whereabouts {
-                node,
-                final_from: sent + budget + LATE_BY,
+            let last_word = LastWord {
+                from: sent + budget + LATE_BY,
                 connection: self.nodes[node].connection(),
-            });
+            };
+            won_on.push(Whereabouts { node, last_word });
         }
         self.until = self.until.max(gone_by(sent, budget, terms.ttl));
         ask(
@@ -251,18 +252,15 @@ impl Claim {
         let late = sent + self.acquire.budget + LATE_BY;
         let numbered = self.acquire.answers().enumerate();
         let possible = numbered.filter_map(|(node, answer)| {
-            let final_from = match answer {
+            let from = match answer {
                 Some(Ok(Reply::Granted { .. })) => sent,
                 None => late,
                 Some(Err(fault)) if fault.may_have_executed() => late,
                 Some(_) => return None,
             };
             let connection = self.acquire.before[node].connection;
-            Some(Whereabouts {
-                node,
-                final_from,
-                connection,
-            })
+            let last_word = LastWord { from, connection };
+            Some(Whereabouts { node, last_word })
         });
         possible.collect()
     }
@@ -332,10 +330,8 @@ impl Drop for Unsent {
 /// A node where the token may be.
 struct Whereabouts {
     node: usize,
-    /// Until then it may be on its way still,
-    final_from: Instant,
-    /// unless that is over this connection, and something that was sent later over the same has come.
-    connection: Option<u64>,
+    /// Before, it may be on its way still.
+    last_word: LastWord,
 }
 
 impl Drop for Claim {
@@ -355,16 +351,9 @@ impl Drop for Claim {
         let awaited = AtomicUsize::new(left.len().min(quorum(self.nodes.len())) + 1);
         let freed = heirs.map(|heirs| Unsent(Arc::new(Freed { heirs, awaited })));
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
-        for Whereabouts {
-            node,
-            final_from,
-            connection,
-        } in left
-        {
-            let is_gone = |reply| {
-                let is_last = connection.is_some() && connection == self.nodes[node].connection();
-                matches!(reply, Reply::Released { .. }) || is_last || Instant::now() >= final_from
-            };
+        for Whereabouts { node, last_word } in left {
+            let is_gone =
+                |reply| matches!(reply, Reply::Released { .. }) || last_word.is_said(&*self.nodes[node]);
             let reply = release.as_ref().and_then(|release| release.reply(node));
             if let (Some(heirs), Some(Reply::Released { listeners })) = (&self.heirs, reply) {
                 heirs.told(node, listeners);
@@ -386,8 +375,7 @@ impl Drop for Claim {
                     .clone()
                     .map(|heirs| -> Told { Box::new(move |listeners| heirs.told(node, listeners)) }),
                 until: self.until,
-                final_from,
-                connection,
+                last_word,
             };
             self.janitor.remove(node, leftover);
         }

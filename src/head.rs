@@ -100,10 +100,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     pub(crate) fn asks(&mut self) {
         self.hearing = match self.place.announcements() {
             Some(announcements) => {
-                // Whose time is up asks besides the one in front.
-                if self.place.is_in_front() {
-                    announcements.forget();
-                }
+                announcements.forget();
                 announcements.hearing()
             }
             None => Hearing::none(self.nodes.len()),
@@ -221,15 +218,12 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             }
         }
         if let Some(chance) = outlook.chance {
-            // However often it is said to be passed on: that is not relied upon for longer than anything else.
-            let limit = self
-                .expiry()
-                .map_or(outlook.patient, |expiry| expiry.min(outlook.patient));
-            return if outlook.passed_on {
-                chance.min(limit)
-            } else {
-                chance
-            };
+            if !outlook.passed_on {
+                return chance;
+            }
+            // However often that is said, it is not relied upon for longer than anything else.
+            let limit = chance.min(outlook.patient);
+            return self.expiry().map_or(limit, |expiry| expiry.min(limit));
         }
         let poll = match announcements.map_or(Some(false), |announcements| self.would_be_told(announcements))
         {

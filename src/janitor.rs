@@ -60,10 +60,23 @@ pub(crate) struct Leftover {
     pub(crate) told: Option<Told>,
     /// From when on it has expired by itself.
     pub(crate) until: Instant,
-    /// "There is no such key" is the last word only from then on: before, the acquire may still arrive (A9),
-    pub(crate) final_from: Instant,
-    /// unless it was sent over this connection, and so was the release.
+    pub(crate) last_word: LastWord,
+}
+
+/// When "there is no such key" is the last word: before, the acquire may still arrive (A9).
+#[derive(Clone, Copy)]
+pub(crate) struct LastWord {
+    pub(crate) from: Instant,
+    /// Or at once, if the acquire was sent over this connection, and so was the release.
     pub(crate) connection: Option<u64>,
+}
+
+impl LastWord {
+    /// Whether nothing can arrive any more that was sent before the release, which the node has just answered.
+    pub(crate) fn is_said(&self, node: &dyn Node) -> bool {
+        let in_order = self.connection.is_some() && self.connection == node.connection();
+        in_order || Instant::now() >= self.from
+    }
 }
 
 /// Whether a runtime can be entered from here: not where a thread's own variables are being destroyed.
@@ -72,12 +85,6 @@ fn has_context() -> bool {
 }
 
 impl Leftover {
-    /// Whether nothing can arrive any more that was sent before the release, which the node has just answered.
-    fn is_final(&self, node: &dyn Node) -> bool {
-        let is_last = self.connection.is_some() && self.connection == node.connection();
-        is_last || Instant::now() >= self.final_from
-    }
-
     /// The node fails: nobody is to wait for what it will say.
     fn take_long(&mut self) {
         self.unsent = None;
@@ -191,7 +198,10 @@ impl Sweeper {
         let mut open = true;
         while open || !(asked.is_empty() && early.is_empty() && self.waiting.is_empty()) {
             let now = Instant::now();
-            while early.front().is_some_and(|item| item.leftover.final_from <= now) {
+            while early
+                .front()
+                .is_some_and(|item| item.leftover.last_word.from <= now)
+            {
                 self.waiting.extend(early.pop_front());
             }
             while asked.len() < self.room(now) {
@@ -211,7 +221,7 @@ impl Sweeper {
                 .failing
                 .filter(|_| asked.is_empty() && !self.waiting.is_empty())
                 .map(|(_, at)| at);
-            let next_early = early.front().map(|item| item.leftover.final_from);
+            let next_early = early.front().map(|item| item.leftover.last_word.from);
             let wake = next_try.into_iter().chain(next_early).min();
             tokio::select! {
                 biased;
@@ -224,7 +234,7 @@ impl Sweeper {
                         if let (Reply::Released { listeners }, Some(told)) = (reply, told) {
                             told(listeners);
                         }
-                        if reply == Reply::Missing && !item.leftover.is_final(&*self.node) {
+                        if reply == Reply::Missing && !item.leftover.last_word.is_said(&*self.node) {
                             early.push_back(item);
                         }
                     }

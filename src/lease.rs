@@ -19,7 +19,8 @@ use crate::watchdog;
 /// what the lock protects then. Where it matters, let the protected store check as well.
 ///
 /// Dropping a lease releases it in the background; [`release`](Self::release) does so in the foreground and tells how
-/// that went. Either way, who asks next with the same manager is behind the deletion on each node that answers. Everything that needs no ownership is on [`LeaseHandle`], to which a lease dereferences.
+/// that went. Either way, who asks next with the same manager is behind the deletion on each node that answers. Everything
+/// that needs no ownership is on [`LeaseHandle`], to which a lease dereferences.
 #[must_use = "dropping a lease releases the lock"]
 pub struct Lease {
     handle: LeaseHandle,

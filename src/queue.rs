@@ -146,10 +146,6 @@ impl<T: Clone + Send + 'static> Place<T> {
         }
     }
 
-    pub(crate) fn is_in_front(&self) -> bool {
-        self.turn.is_some()
-    }
-
     /// Who is in front tells the others what it was told.
     pub(crate) fn tell(&self, told: Option<T>) {
         *lock(&self.stay.queue.told) = told;

@@ -331,29 +331,24 @@ impl Round {
 
 /// The first of them to answer, which is taken out; `None` if there is none. Cancel safe.
 pub(crate) async fn next_of(outstanding: &mut Vec<Outstanding>) -> Option<(usize, Answer)> {
-    poll_fn(|cx| poll_next(outstanding, cx)).await
-}
-
-/// The same, at the moment.
-pub(crate) fn poll_next(
-    outstanding: &mut Vec<Outstanding>,
-    cx: &mut Context<'_>,
-) -> Poll<Option<(usize, Answer)>> {
-    if outstanding.is_empty() {
-        return Poll::Ready(None);
-    }
-    let answered = outstanding.iter_mut().enumerate();
-    let mut first = answered.filter_map(|(at, call)| match call.poll_unpin(cx) {
-        Poll::Ready(answer) => Some((at, answer)),
-        Poll::Pending => None,
-    });
-    match first.next() {
-        Some((at, answer)) => {
-            outstanding.swap_remove(at);
-            Poll::Ready(Some(answer))
+    poll_fn(|cx| {
+        if outstanding.is_empty() {
+            return Poll::Ready(None);
         }
-        None => Poll::Pending,
-    }
+        let answered = outstanding.iter_mut().enumerate();
+        let mut first = answered.filter_map(|(at, call)| match call.poll_unpin(cx) {
+            Poll::Ready(answer) => Some((at, answer)),
+            Poll::Pending => None,
+        });
+        match first.next() {
+            Some((at, answer)) => {
+                outstanding.swap_remove(at);
+                Poll::Ready(Some(answer))
+            }
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Sends something to one of the nodes.

@@ -153,15 +153,12 @@ impl Call {
             }
             return Vec::new();
         }
-        match answer.and_then(|answer| link.replies(sent, answer, items(&link, manner, &jobs))) {
-            // Not executed, so it may be sent once more (A8).
-            Err(Fault::NoScript) if manner.by_text().is_some() => {
-                return manner
-                    .by_text()
-                    .map(|by_text| (by_text, jobs))
-                    .into_iter()
-                    .collect();
-            }
+        let replies = answer.and_then(|answer| link.replies(sent, answer, items(&link, manner, &jobs)));
+        // Not executed, so it may be sent once more (A8).
+        if let (Err(Fault::NoScript), Some(by_text)) = (&replies, manner.by_text()) {
+            return vec![(by_text, jobs)];
+        }
+        match replies {
             // One key outside of what the user may touch has the server refuse all. Each finds what it has done
             // already, and so may be asked for again (A7).
             Err(Fault::NoPermission { .. } | Fault::Server { .. }) if jobs.len() > 1 => {
