@@ -24,17 +24,27 @@ async fn work(manager: Redlock, until: Instant) -> Vec<Duration> {
     waits
 }
 
+/// A minute of so many lives in each process, on five servers; and what has become of them.
+async fn crowd<F: Future>(
+    processes: usize,
+    workers: usize,
+    life: impl Fn(Redlock, Instant) -> F,
+) -> (Vec<Arc<Server>>, Vec<F::Output>) {
+    fastrand::seed(7);
+    let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
+    let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
+    let until = Instant::now() + ms(60_000);
+    let lives = managers
+        .iter()
+        .flat_map(|manager| (0..workers).map(|_| life(manager.clone(), until)));
+    let lives = join_all(lives).await;
+    (servers, lives)
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_starves_and_the_lock_is_hardly_ever_idle() {
     for (processes, workers) in [(2, 1), (2, 4), (8, 1), (8, 4), (1, 16)] {
-        fastrand::seed(7);
-        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
-        let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
-        let until = Instant::now() + ms(60_000);
-        let works = managers
-            .iter()
-            .flat_map(|manager| (0..workers).map(|_| work(manager.clone(), until)));
-        let waits: Vec<Vec<Duration>> = join_all(works).await;
+        let (servers, waits) = crowd(processes, workers, work).await;
         let grants: usize = waits.iter().map(Vec::len).sum();
         let all: Vec<Duration> = waits.iter().flatten().copied().collect();
         let mean = all.iter().sum::<Duration>() / grants as u32;
@@ -255,14 +265,7 @@ async fn carefree_work(manager: Redlock, until: Instant) -> usize {
 #[tokio::test(start_paused = true)]
 async fn nobody_starves_where_leases_are_dropped() {
     for (processes, workers) in [(2, 1), (2, 4), (4, 2)] {
-        fastrand::seed(7);
-        let servers: Vec<_> = (0..5).map(|number| Server::new(number, || ms(1))).collect();
-        let managers: Vec<Redlock> = (0..processes).map(|_| manager(&servers)).collect();
-        let until = Instant::now() + ms(60_000);
-        let works = managers
-            .iter()
-            .flat_map(|manager| (0..workers).map(|_| carefree_work(manager.clone(), until)));
-        let grants: Vec<usize> = join_all(works).await;
+        let (_, grants) = crowd(processes, workers, carefree_work).await;
         println!("{processes} x {workers}: {grants:?}");
         let (fewest, most) = (grants.iter().min().unwrap(), grants.iter().max().unwrap());
         assert!(most <= &(3 * fewest), "{grants:?}");

@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
-use quorlock::ReleaseOutcome;
 use quorlock::node::Fault;
+use quorlock::{AcquireError, ReleaseOutcome};
 use tokio::task::JoinSet;
 
 use crate::common::unguarded;
@@ -311,4 +311,25 @@ async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
     redlock.shutdown().await;
     assert_eq!(keys(node).await, 0);
     assert!(early < 600, "{early} rounds show nothing");
+}
+
+/// Fencing off: the plain `SET` has been refused, and only who holds the lock is still to be asked. In between, the server has
+/// forgotten the script, and the lock is free.
+#[tokio::test]
+async fn a_question_who_holds_a_lock_never_takes_it() {
+    let testbed = testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = unguarded(testbed.urls()).await;
+    let lock = || redlock.lock("job").fencing(false);
+    let lease = lock().acquire().await.unwrap();
+    for _ in 0..20 {
+        node.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+        let before = calls(node, "set").await;
+        assert!(matches!(
+            lock().try_acquire().await,
+            Err(AcquireError::Held { .. })
+        ));
+        assert_eq!(calls(node, "set").await, before + 1, "it was set by the question");
+    }
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }
