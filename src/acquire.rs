@@ -212,6 +212,11 @@ impl Acquire<'_> {
             };
             return Err(Defeat::new(how, votes, &mut claim));
         }
+        // Some of the nodes may not be what they were when they voted.
+        if claim.attempt().void_stale_votes() {
+            let votes = claim.attempt().votes();
+            return Err(Defeat::new(How::NoQuorum, votes, &mut claim));
+        }
         // Where nodes' clocks were put forward meanwhile, it may be later than that for them.
         let expiries = claim.expiries(&votes, terms);
         let kept = expiries.quorum_until(|node| self.nodes[node].clock_advanced());
@@ -233,6 +238,14 @@ impl Acquire<'_> {
     fn failed(&self, defeat: Defeat) -> AcquireError {
         let (resource, waiting) = (self.resource.clone(), &self.waiting);
         let (attempts, waited, votes) = (waiting.attempts(), waiting.waited(), defeat.votes);
+        if let (How::NoQuorum, Some(conflict)) = (defeat.how, votes.conflict()) {
+            return AcquireError::OtherNodes {
+                resource,
+                attempts,
+                waited,
+                conflict,
+            };
+        }
         match defeat.how {
             How::Held => AcquireError::Held {
                 resource,

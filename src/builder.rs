@@ -204,7 +204,7 @@ impl RedlockBuilder {
         if timeout.is_zero() || timeout > MAX_CONNECT_TIMEOUT {
             return Err(OptionError::ConnectTimeout { timeout }.into());
         }
-        self.defaults.terms()?;
+        let terms = self.defaults.terms()?;
         options::check_prefix(&self.prefix)?;
         let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
         check_count(configs.len())?;
@@ -221,8 +221,9 @@ impl RedlockBuilder {
         }
         let owners = Arc::new(OwnerToken::random);
         let home = Home::new(runtime, Clock::new(self.slept), configs.len(), owners);
-        let nodes = RedisNode::set(configs, &self.prefix, timeout, &home.runtime, &home.clock);
-        quorum_is_up(&nodes, timeout).await?;
+        let window = self.defaults.guard_window;
+        let nodes = RedisNode::set(configs, &self.prefix, timeout, window, &home.runtime, &home.clock);
+        quorum_is_up(&nodes, timeout, terms.guard).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
         Ok(Redlock::from_parts(nodes, self.prefix, self.defaults, home))
     }
@@ -266,7 +267,11 @@ fn check_count(nodes: usize) -> Result<(), OptionError> {
 }
 
 /// Waits until a quorum of nodes is up and none is known to be misconfigured.
-async fn quorum_is_up(nodes: &[Arc<RedisNode>], timeout: Duration) -> Result<(), ConnectError> {
+async fn quorum_is_up(
+    nodes: &[Arc<RedisNode>],
+    timeout: Duration,
+    guard: Option<Duration>,
+) -> Result<(), ConnectError> {
     let started = Instant::now();
     let mut end = started + timeout;
     let mut quorum_seen = false;
@@ -282,7 +287,10 @@ async fn quorum_is_up(nodes: &[Arc<RedisNode>], timeout: Duration) -> Result<(),
             .count();
         let all_heard = !states.iter().any(|state| matches!(state, NodeState::Connecting));
         let quorum_up = up >= quorum(nodes.len());
-        if quorum_up && !quorum_seen {
+        // A lock is to be had at once, so other clients get their time to be met.
+        let unsettled = |node: &&Arc<RedisNode>| matches!(node.left_out(guard), Some(Fault::Unsettled { .. }));
+        let settled = up - nodes.iter().filter(unsettled).count().min(up) >= quorum(nodes.len());
+        if settled && !quorum_seen {
             quorum_seen = true;
             end = end.min(Instant::now() + GRACE);
         }
@@ -294,8 +302,14 @@ async fn quorum_is_up(nodes: &[Arc<RedisNode>], timeout: Duration) -> Result<(),
             {
                 return Err(ConnectError::Misconfigured(votes(nodes, &states)));
             }
-            if quorum_up {
-                return Ok(());
+            let conflict = nodes.iter().find_map(|node| match node.left_out(None) {
+                Some(Fault::OtherNodes(conflict)) => Some(conflict),
+                _ => None,
+            });
+            match conflict {
+                Some(conflict) if over => return Err(ConnectError::OtherNodes(conflict)),
+                None if settled || quorum_up && over => return Ok(()),
+                _ => {}
             }
             // Waiting does not mend a wrong password.
             let hopeless = states.iter().filter(|state| is_hopeless(state)).count();

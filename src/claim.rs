@@ -179,13 +179,10 @@ impl Claim {
     }
 
     /// Sends an extension to all nodes (E1), which are given `budget` to answer.
-    pub(crate) fn extend(&mut self, ttl: Duration, budget: Duration) -> Round {
-        let round = Round::start(
-            &self.nodes,
-            &self.request(Action::Extend { ttl }),
-            budget,
-            self.janitor.home(),
-        );
+    pub(crate) fn extend(&mut self, terms: &Terms, budget: Duration) -> Round {
+        let (ttl, guarded) = (terms.ttl, terms.guard.is_some());
+        let request = self.request(Action::Extend { ttl, guarded });
+        let round = Round::start(&self.nodes, &request, budget, self.janitor.home());
         self.until = self.until.max(gone_by(round.started, budget, ttl));
         round
     }

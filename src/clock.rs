@@ -111,6 +111,11 @@ impl Clock {
         Watched(self.leases.clone())
     }
 
+    /// Whether any lease exists.
+    pub(crate) fn has_leases(&self) -> bool {
+        *self.leases.borrow() > 0
+    }
+
     /// Looks for suspensions while there are leases. Ends when the manager and all its leases are gone.
     pub(crate) fn look_out(&self) -> impl Future<Output = ()> + Send + use<> {
         let slept = self.slept.clone();

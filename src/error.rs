@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::{Fault, Reply};
+use crate::node::{Fault, ListConflict, Reply};
 use crate::options::OptionError;
 use crate::protocol::quorum::{Vote, quorum};
 
@@ -77,10 +77,18 @@ impl Votes {
         let gone = |vote: &&NodeVote| {
             let answer = vote.answer.as_ref();
             answer.is_some_and(
-                |answer| matches!(answer, Err(fault) if !matches!(fault, Fault::Restarted { .. })),
+                |answer| matches!(answer, Err(fault) if !fault.is_temporary()),
             )
         };
         self.0.len() - self.0.iter().filter(gone).count() < self.quorum()
+    }
+
+    /// The other list of nodes that is in use, if that is why nodes gave no vote.
+    pub(crate) fn conflict(&self) -> Option<Arc<ListConflict>> {
+        self.0.iter().find_map(|vote| match &vote.answer {
+            Some(Err(Fault::OtherNodes(conflict))) => Some(conflict.clone()),
+            _ => None,
+        })
     }
 
     /// The nodes' votes, in the order in which the nodes were configured.
@@ -196,6 +204,9 @@ pub enum ConnectError {
         /// What each node ran into. Nodes without an answer are up.
         votes: Votes,
     },
+    /// Other clients use another list of nodes on some of these nodes, and did so for as long as was waited.
+    #[error(transparent)]
+    OtherNodes(Arc<ListConflict>),
     /// Not called within a tokio runtime.
     #[error("not within a tokio runtime: connect needs one to run its connections on")]
     NoRuntime,
@@ -257,6 +268,18 @@ pub enum AcquireError {
         /// What the nodes said in the last attempt.
         votes: Votes,
     },
+    /// Other clients use another list of nodes on some of these nodes: no lock is taken as long as they do.
+    #[error("{resource:?} was not locked ({}): {conflict}", tries(*.attempts, *.waited))]
+    OtherNodes {
+        /// What was to be locked.
+        resource: Arc<str>,
+        /// How many attempts were made.
+        attempts: u32,
+        /// How long they took altogether.
+        waited: Duration,
+        /// Both lists.
+        conflict: Arc<ListConflict>,
+    },
     /// A quorum granted the lock, but so late that nothing was left of its validity: by the clock of this machine, or by those
     /// of nodes that were put forward meanwhile. Use a longer TTL, or look for what stops this process from running.
     #[error("{resource:?} was granted too late to be valid ({}): {votes}", tries(*.attempts, *.waited))]
@@ -282,7 +305,7 @@ impl AcquireError {
             AcquireError::Held { votes, .. }
             | AcquireError::NoQuorum { votes, .. }
             | AcquireError::TooLate { votes, .. } => Some(votes),
-            AcquireError::Options(_) | AcquireError::ShutDown => None,
+            AcquireError::Options(_) | AcquireError::OtherNodes { .. } | AcquireError::ShutDown => None,
         }
     }
 }

@@ -197,7 +197,7 @@ impl Hold {
             .claim()
             .as_mut()
             .filter(|_| self.is_held())
-            .map(|claim| claim.extend(self.terms.ttl, self.terms.node_budget.min(self.remaining())));
+            .map(|claim| claim.extend(&self.terms, self.terms.node_budget.min(self.remaining())));
         round.ok_or_else(|| {
             self.expire_if_due();
             self.how_it_ended()

@@ -39,6 +39,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// A number that rises whenever votes that the node has given before must not count any more: it turned out to be another
+    /// server, or to have lost its memory.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
     /// The node's own clock as far as it is known, in microseconds since 1970. Missing counters start from it (F5); it
     /// need not be exact.
     fn clock(&self) -> Option<u64> {
@@ -53,9 +59,9 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         Duration::ZERO
     }
 
-    /// R2: why the node would not be asked for a new lock now, although it may be up: [`Fault::Restarted`], if it may have
-    /// forgotten something that it was told within the last `guard`.
-    fn left_out(&self, guard: Duration) -> Option<Fault> {
+    /// Why the node would give no lock now that wants this guard, although it may be up: for instance
+    /// [`Fault::Restarted`], if it may have forgotten something that it was told within the last `guard`.
+    fn left_out(&self, guard: Option<Duration>) -> Option<Fault> {
         let _ = guard;
         None
     }
@@ -109,10 +115,9 @@ pub enum Action {
     Acquire {
         /// Expiry to set.
         ttl: Duration,
-        /// How to count the grant (F1); the key and its counter change in one step. `None` asks for the plain
-        /// `SET key token NX PX ttl`, without a counter, without a script, and so without A9.
+        /// How to count the grant (F1); the key and its counter change in one step. `None` counts nothing.
         fencing: Option<Fencing>,
-        /// R2: a node that may have forgotten something that it was told within this time is not to be asked: it answers
+        /// A node whose memory began less than this ago may have forgotten a lock that is still held: it answers
         /// [`Fault::Restarted`]. `None` asks whatever it may have forgotten.
         guard: Option<Duration>,
     },
@@ -134,6 +139,9 @@ pub enum Action {
     Extend {
         /// Expiry to set.
         ttl: Duration,
+        /// Whether the confirmation of a node whose memory has just begun counts for nothing: it answers
+        /// [`Fault::Restarted`], although it has extended the key. Other clients may still use the server that was there before.
+        guarded: bool,
     },
     /// If the key holds the owner token, delete it (L1). Whoever holds it, raise its counter to `counter`, if it is there and
     /// lower (F4).
@@ -259,9 +267,10 @@ pub enum Fault {
         /// What the transport said.
         reason: Arc<str>,
     },
-    /// The node restarted a short while ago and may have forgotten locks that are still held, so it was not asked (R2).
+    /// The node's memory began a short while ago, so it may have forgotten locks that are still held: it gives none, and
+    /// confirms none at first.
     #[error(
-        "started {} ago and may have forgotten locks: gives none for another {} (restart guard)",
+        "its memory began {} ago, so it may have forgotten locks: counts for none for another {} (restart guard)",
         seconds(*ago),
         seconds(*remaining)
     )]
@@ -271,6 +280,27 @@ pub enum Fault {
         /// Until what it may have forgotten has expired.
         remaining: Duration,
     },
+    /// The node has another memory than this client took it for: it was emptied, replaced or put back to an older state. It
+    /// did nothing, and is looked at anew.
+    #[error("has lost its memory, or is another server by now: looked at anew")]
+    OtherMemory,
+    /// Another client still uses the server that was at this address before, or may do so for a while: this one gives no locks,
+    /// and confirms none, until then.
+    #[error("another client still uses the server that was here before: counts for none for another {} at least", seconds(*remaining))]
+    Replaced {
+        /// Until the other client's registration ends, unless it goes on.
+        remaining: Duration,
+    },
+    /// Not all nodes could be told which list of nodes this client uses, so clients with another list get a moment to be met:
+    /// the node gives no locks until then.
+    #[error("not all nodes are up, so clients with another list of nodes get time to be met: gives no locks for another {}", seconds(*remaining))]
+    Unsettled {
+        /// Until then.
+        remaining: Duration,
+    },
+    /// Other clients use another list of nodes, so this client takes no locks.
+    #[error("another list of nodes is in use")]
+    OtherNodes(Arc<ListConflict>),
     /// The request reached the node after its time and was refused (A9).
     #[error("reached the node too late, and was refused there")]
     TooLate,
@@ -324,7 +354,36 @@ pub enum Fault {
     },
 }
 
+/// Two clients that take different nodes for one set. Both could have a quorum, so the later one takes no locks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this client's list of nodes is [{}], but another list of nodes is in use: [{}], last by {user}. Two lists can give one lock \
+     to two clients. Stop all clients of one of the lists, and try again in {}; `quorlock members` shows who uses which",
+    ours.join(", "),
+    theirs.join(", "),
+    seconds(*.remaining)
+)]
+#[non_exhaustive]
+pub struct ListConflict {
+    /// The addresses of this client's nodes.
+    pub ours: Vec<Arc<str>>,
+    /// The addresses of the other client's nodes.
+    pub theirs: Vec<Arc<str>>,
+    /// The client that used the other list last: host, process id, executable.
+    pub user: Arc<str>,
+    /// When the other list is forgotten, unless it is used again.
+    pub remaining: Duration,
+}
+
 impl Fault {
+    /// Whether the node is there, and will vote once some time has passed.
+    pub(crate) fn is_temporary(&self) -> bool {
+        matches!(
+            self,
+            Fault::Restarted { .. } | Fault::Replaced { .. } | Fault::Unsettled { .. }
+        )
+    }
+
     /// Whether the request may have been executed in spite of the fault, now or later.
     ///
     /// `false` only where that is certain: it was not sent, or the node said no.
@@ -373,6 +432,12 @@ pub enum Unfit {
     TooOld {
         /// As reported.
         version: Arc<str>,
+    },
+    /// Other data stands where the node's record should.
+    #[error("the key {key:?} holds other data than the record of a node: another version's, or not quorlock's; use another key prefix, or delete it")]
+    OtherRecord {
+        /// The record's key.
+        key: Arc<str>,
     },
     /// The probe could not be read.
     #[error("its INFO could not be read: {detail}")]

@@ -26,8 +26,14 @@ const MIN_RETENTION: Duration = Duration::from_secs(5);
 const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 3_600);
 /// What the key of a resource's counter ends in (`redis/lock.lua`), and the key of a lock does not.
 const COUNTER_SUFFIX: &str = "#fence";
-/// What the key ends in that tells whether a node has kept its memory (R2), and no key of a lock does.
-pub(crate) const MEMORY_MARK: &str = "#memory";
+/// The key of a node's record: the prefix, and this.
+pub(crate) const RECORD_SUFFIX: &str = "#node";
+/// The key of the lists of nodes in use: the prefix, and this.
+pub(crate) const VIEWS_SUFFIX: &str = "#views";
+/// What the keys end in under which clients tell who they are.
+pub(crate) const CLIENT_SUFFIX: &str = "#client";
+/// What no key of a lock may end in. The last one is kept by version 0.1.
+const RESERVED: [&str; 5] = [COUNTER_SUFFIX, RECORD_SUFFIX, VIEWS_SUFFIX, CLIENT_SUFFIX, "#memory"];
 /// R2: how long nodes that have restarted do not vote, unless a lock's TTL is longer. The default TTL.
 const DEFAULT_GUARD_WINDOW: Duration = Duration::from_secs(30);
 /// Most nodes in a set.
@@ -46,7 +52,8 @@ pub enum OptionError {
         /// Its length.
         bytes: usize,
     },
-    /// The resource's key would end like a key that is kept for other purposes: `#fence`, `#memory`.
+    /// The resource's key would end like a key that is kept for other purposes: `#fence`, `#node`, `#views`, `#client`,
+    /// `#memory`.
     #[error("the key {key:?} ends in {suffix:?}: that is kept for {}", if *suffix == COUNTER_SUFFIX { "fencing counters" } else { "what nodes are given to remember" })]
     ReservedName {
         /// Prefix and name.
@@ -290,9 +297,7 @@ pub(crate) fn key(prefix: &str, resource: &str) -> Result<Arc<str>, OptionError>
         });
     }
     let key: Arc<str> = format!("{prefix}{resource}").into();
-    match [COUNTER_SUFFIX, MEMORY_MARK]
-        .into_iter()
-        .find(|suffix| key.ends_with(suffix))
+    match RESERVED.into_iter().find(|suffix| key.ends_with(suffix))
     {
         Some(suffix) => Err(OptionError::ReservedName { key, suffix }),
         None => Ok(key),

@@ -45,8 +45,9 @@ pub struct NodeStatus {
     pub name: Arc<str>,
     /// What is known of it.
     pub state: NodeState,
-    /// Why it is not asked for new locks although it is up: the restart guard
-    /// ([`Fault::Restarted`](crate::node::Fault::Restarted)), for a lock with the manager's own TTL and window.
+    /// Why it gives no new locks although it is up, for a lock with the manager's own TTL and window: the restart guard
+    /// ([`Fault::Restarted`](crate::node::Fault::Restarted)), or what other clients use
+    /// ([`Fault::Replaced`](crate::node::Fault::Replaced), [`Fault::OtherNodes`](crate::node::Fault::OtherNodes)).
     pub left_out: Option<Fault>,
 }
 
@@ -109,7 +110,7 @@ impl Redlock {
         let status = |node: &Arc<dyn crate::node::Node>| NodeStatus {
             name: node.name().clone(),
             state: node.status(),
-            left_out: guard.and_then(|guard| node.left_out(guard)),
+            left_out: node.left_out(guard),
         };
         self.inner.nodes.iter().map(status).collect()
     }
@@ -189,8 +190,7 @@ impl LockRequest {
         self
     }
 
-    /// `false` takes the lock with the plain `SET key token NX PX ttl`: no [fencing token](LeaseHandle::fencing_token), and no
-    /// refusal to act late. On by default.
+    /// `false` takes the lock without counting: there is no [fencing token](LeaseHandle::fencing_token). On by default.
     ///
     /// All users of a resource should agree: whoever takes it without fencing is not seen by the tokens of the others.
     pub fn fencing(mut self, on: bool) -> Self {

@@ -18,6 +18,7 @@ use crate::round::Round;
 pub(crate) async fn renew(hold: &Arc<Hold>) -> Result<Moment, ExtendError> {
     let mut round = hold.send_extension()?;
     round.settle(|tally| tally.standing() != Standing::Pending).await;
+    round.void_stale_votes();
     match round.tally().standing() {
         Standing::Confirmed => {
             hold.renewed(&round)?;

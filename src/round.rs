@@ -16,7 +16,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::{NodeVote, Votes, vote};
 use crate::node::{Action, Fault, Fencing, Node, OwnerToken, Reply, Request};
 use crate::protocol::fencing::credible;
-use crate::protocol::quorum::{Tally, Verdict};
+use crate::protocol::quorum::{Tally, Verdict, Vote};
 use crate::timer::sleep_until;
 
 /// The nodes of one set.
@@ -52,6 +52,7 @@ pub(crate) struct Before {
     pub(crate) advanced: Duration,
     /// Over which connection it will be sent at the earliest.
     pub(crate) connection: Option<u64>,
+    epoch: u64,
 }
 
 impl Before {
@@ -59,6 +60,7 @@ impl Before {
         Before {
             advanced: node.clock_advanced(),
             connection: node.connection(),
+            epoch: node.epoch(),
         }
     }
 }
@@ -174,17 +176,14 @@ impl Round {
         self.asked = Instant::now();
         let left = (self.started + self.budget).saturating_duration_since(self.asked);
         let is_held = |answer: &Option<Answer>| matches!(answer, Some(Ok(Reply::Held { .. })));
-        let mut tally = Tally::new(self.nodes.len());
         for number in 0..self.nodes.len() {
             if is_held(&self.answers[number]) {
                 self.answers[number] = None;
                 let call = self.ask(number, request.clone(), left);
                 self.outstanding.push(call);
-            } else if let Some(answer) = &self.answers[number] {
-                tally.record(vote(answer));
             }
         }
-        self.tally = tally;
+        self.count_again();
     }
 
     /// Sends something to one of the nodes. Its answer is the caller's; it is no part of this round.
@@ -242,6 +241,30 @@ impl Round {
     pub(crate) async fn verdict(&mut self) -> Verdict {
         self.settle(|tally| tally.verdict() != Verdict::Pending).await;
         self.tally.verdict()
+    }
+
+    /// Takes back the votes of nodes that have turned out to be other servers since they were asked, or to have lost their
+    /// memory; whether there were any. What such a node has granted, the server in its place may grant to somebody else.
+    pub(crate) fn void_stale_votes(&mut self) -> bool {
+        let stale: Vec<usize> = (0..self.answers.len()).filter(|node| self.is_stale(*node)).collect();
+        for node in &stale {
+            self.answers[*node] = Some(Err(stale_vote()));
+        }
+        self.count_again();
+        !stale.is_empty()
+    }
+
+    fn is_stale(&self, node: usize) -> bool {
+        let is_yes = |answer: &Answer| vote(answer) == Vote::Yes;
+        self.answers[node].as_ref().is_some_and(is_yes) && self.nodes[node].epoch() != self.before[node].epoch
+    }
+
+    fn count_again(&mut self) {
+        let mut tally = Tally::new(self.nodes.len());
+        for answer in self.answers.iter().flatten() {
+            tally.record(vote(answer));
+        }
+        self.tally = tally;
     }
 
     /// Waits until `settled` says that enough was heard, at the latest until every node's time is up.
@@ -326,6 +349,13 @@ impl Round {
             answer: answer.clone(),
         };
         Votes::new(self.nodes.iter().zip(&self.answers).map(vote).collect())
+    }
+}
+
+/// What has become of a vote that does not count any more. What it stood for may be there all the same.
+fn stale_vote() -> Fault {
+    Fault::ConnectionLost {
+        reason: "the node has turned out to be another server, or to have lost its memory, since it voted".into(),
     }
 }
 

@@ -36,6 +36,7 @@ const MOST_WAITING: usize = 4_096;
 #[derive(Clone, Debug)]
 pub(super) struct Announcements {
     orders: mpsc::UnboundedSender<Order>,
+    database: u8,
     next: Arc<AtomicU64>,
 }
 
@@ -58,13 +59,14 @@ impl Announcements {
         let (orders, inbox) = mpsc::unbounded_channel();
         let announcements = Announcements {
             orders,
+            database: endpoint.database(),
             next: Arc::default(),
         };
         (announcements, hear(endpoint, inbox))
     }
 
     pub(super) fn listen(&self, key: &str, listener: Listener) -> Listening {
-        let channel: Arc<str> = script::channel(key).into();
+        let channel: Arc<str> = script::channel(key, self.database).into();
         let id = self.next.fetch_add(1, Relaxed);
         // Where nobody takes the order, the node has ended, and nothing is heard.
         let _ = self.orders.send(Order::Listen {

@@ -23,6 +23,8 @@ pub(super) struct Job {
     /// A9.
     pub(super) latest: i64,
     pub(super) patience: Duration,
+    /// Why the confirmation of an extension counts for nothing on this node.
+    pub(super) objection: Option<Fault>,
     pub(super) reply: oneshot::Sender<Result<Reply, Fault>>,
 }
 
@@ -33,6 +35,10 @@ impl Job {
     }
 
     pub(super) fn answer(self, reply: Result<Reply, Fault>) {
+        let reply = match (reply, self.objection) {
+            (Ok(Reply::Extended), Some(fault)) => Err(fault),
+            (reply, _) => reply,
+        };
         // Whoever has given up does not want to know.
         let _ = self.reply.send(reply);
     }
@@ -42,49 +48,15 @@ impl Job {
         let news = Some(News::PassedOn);
         matches!(self.request.action, Action::Release { news: told, .. } if told == news)
     }
-
-    pub(super) fn is_plain(&self) -> bool {
-        matches!(self.request.action, Action::Acquire { fencing: None, .. })
-    }
 }
 
-/// How requests are sent.
+/// How a call names the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// As the plain `SET`. Takes a single one.
-    Plain,
-    /// As a call of the script, by its digest.
-    Script,
-    /// The same by its text, which the server does not know.
-    ScriptText,
-    /// The plain `SET` went ahead; what is left is to ask who holds the key.
-    Asking,
-    /// The same by the text.
-    AskingByText,
-}
-
-impl Manner {
-    /// Whether it may set a key.
-    pub(super) fn sets(self) -> bool {
-        !matches!(self, Manner::Asking | Manner::AskingByText)
-    }
-
-    /// The same for a server that does not know the script, if that is not how it was sent.
-    fn by_text(self) -> Option<Manner> {
-        match self {
-            Manner::Script => Some(Manner::ScriptText),
-            Manner::Asking => Some(Manner::AskingByText),
-            Manner::Plain | Manner::ScriptText | Manner::AskingByText => None,
-        }
-    }
-
-    /// What came together goes out together (T2), and only the script can do that.
-    pub(super) fn of(jobs: &[Job]) -> Manner {
-        match jobs {
-            [job] if job.is_plain() => Manner::Plain,
-            _ => Manner::Script,
-        }
-    }
+    /// By its digest.
+    Digest,
+    /// By its text: the server does not know the digest.
+    Text,
 }
 
 /// A call under way.
@@ -102,10 +74,7 @@ pub(super) struct Call {
 impl Call {
     /// Nothing is sent before it is polled.
     pub(super) fn new(link: Arc<Link>, manner: Manner, jobs: Vec<Job>, sent: i64, now: Instant) -> Call {
-        let answer = match (manner, jobs.first()) {
-            (Manner::Plain, Some(job)) => link.set(&job.request),
-            _ => link.eval(items(&link, manner, &jobs), manner.by_text().is_none()),
-        };
+        let answer = link.eval(items(&jobs), manner);
         // The connection is doubted when the least patient of them would.
         let patience = jobs.iter().map(|job| job.patience).min().unwrap_or_default();
         Call {
@@ -134,8 +103,8 @@ impl Call {
         }
     }
 
-    /// Answers whoever waits. What is returned is to be sent (again).
-    pub(super) fn finish(self, answer: Result<Value, Fault>) -> Vec<(Manner, Vec<Job>)> {
+    /// Answers whoever waits. What is returned is to be sent again, over the same connection.
+    pub(super) fn finish(self, answer: Result<Value, Fault>) -> Resend {
         let Call {
             link,
             manner,
@@ -144,25 +113,16 @@ impl Call {
             ..
         } = self;
         let answer = link.look_at(answer);
-        if manner == Manner::Plain {
-            match answer.and_then(|answer| link.was_set(&answer)) {
-                // By whom it is held, and whether by a lock at all, only a question tells (A7, R5).
-                Ok(false) => return vec![(Manner::Asking, jobs)],
-                Ok(true) => answer_all(jobs, &Ok(Reply::Granted { counter: None })),
-                Err(fault) => answer_all(jobs, &Err(fault)),
-            }
-            return Vec::new();
-        }
-        let replies = answer.and_then(|answer| link.replies(sent, answer, items(&link, manner, &jobs)));
+        let replies = answer.and_then(|answer| link.replies(sent, answer, items(&jobs)));
         // Not executed, so it may be sent once more (A8).
-        if let (Err(Fault::NoScript), Some(by_text)) = (&replies, manner.by_text()) {
-            return vec![(by_text, jobs)];
+        if replies == Err(Fault::NoScript) && manner == Manner::Digest {
+            return Resend(link, vec![(Manner::Text, jobs)]);
         }
         match replies {
             // One key outside of what the user may touch has the server refuse all. Each finds what it has done
             // already, and so may be asked for again (A7).
             Err(Fault::NoPermission { .. } | Fault::Server { .. }) if jobs.len() > 1 => {
-                return jobs.into_iter().map(|job| (Manner::Script, vec![job])).collect();
+                return Resend(link, jobs.into_iter().map(|job| (manner, vec![job])).collect());
             }
             Err(fault) => answer_all(jobs, &Err(fault)),
             Ok(replies) => jobs
@@ -170,26 +130,20 @@ impl Call {
                 .zip(replies)
                 .for_each(|(job, reply)| job.answer(reply)),
         }
-        Vec::new()
+        Resend(link, Vec::new())
     }
 }
 
-fn answer_all(jobs: Vec<Job>, reply: &Result<Reply, Fault>) {
+/// Requests that were not executed, or may be executed twice, and the connection that they were sent over.
+pub(super) struct Resend(pub(super) Arc<Link>, pub(super) Vec<(Manner, Vec<Job>)>);
+
+pub(super) fn answer_all(jobs: Vec<Job>, reply: &Result<Reply, Fault>) {
     jobs.into_iter().for_each(|job| job.answer(reply.clone()));
 }
 
-fn items<'a>(
-    link: &Link,
-    manner: Manner,
-    jobs: &'a [Job],
-) -> impl ExactSizeIterator<Item = Item<'a>> + Clone + use<'a> {
-    let oldest_counter = link.oldest_counter();
-    // A plain request is never refused as late, in company as little as alone.
-    let latest = move |job: &Job| if job.is_plain() { i64::MAX } else { job.latest };
-    jobs.iter().map(move |job| Item {
+fn items(jobs: &[Job]) -> impl ExactSizeIterator<Item = Item<'_>> + Clone {
+    jobs.iter().map(|job| Item {
         request: &job.request,
-        latest: latest(job),
-        oldest_counter,
-        only_ask: !manner.sets(),
+        latest: job.latest,
     })
 }

@@ -7,8 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::lane::Lane;
 use super::link::{Endpoint, Link};
-use super::memory::Predecessor;
-use crate::node::{Fault, Unfit};
+use super::members::Members;
 use crate::protocol::backoff::Backoff;
 
 /// Between two tries to connect.
@@ -16,26 +15,23 @@ const FASTEST: Duration = Duration::from_millis(5);
 const SLOWEST: Duration = Duration::from_millis(500);
 /// The same for a node that can be connected to and then does not answer.
 const HUNG_FASTEST: Duration = Duration::from_millis(250);
-const HUNG_SLOWEST: Duration = Duration::from_secs(5);
+const HUNG_SLOWEST: Duration = Duration::from_secs(2);
 
 /// Runs until dropped.
-pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>) {
+pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>, members: Arc<Members>) {
     let mut breaker = Breaker::default();
-    let mut before = Predecessor::default();
     loop {
-        let (end, fault) = match Link::open(&endpoint, &before).await {
+        let (end, fault) = match Link::open(&endpoint).await {
             Ok((link, mut task)) => {
                 let since = Instant::now();
                 let link = Arc::new(link);
                 lane.up(Arc::clone(&link));
+                members.changed();
                 let (given_up, fault) = tokio::select! {
                     fault = task.ended() => (false, fault),
                     // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
                     fault = link.failed() => (true, fault),
                 };
-                before.last = Some((link.run_id().clone(), Instant::now()));
-                before.was_replica = false;
-                before.seen_since = link.seen_since();
                 let end = match link.has_served() {
                     false if given_up => End::Hung,
                     // One that is lost as soon as it is made counts as a failure like any other.
@@ -44,15 +40,13 @@ pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>) {
                 };
                 (end, fault)
             }
-            Err(fault) => {
-                before.was_replica |= fault == Fault::Unfit(Unfit::Replica);
-                (End::Failed, fault)
-            }
+            Err(fault) => (End::Failed, fault),
         };
         if breaker.is_closed() || end == End::Served {
             tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
         }
         lane.down(&fault);
+        members.changed();
         sleep(breaker.delay(end, fastrand::u32(..))).await;
     }
 }

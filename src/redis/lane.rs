@@ -12,11 +12,13 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::call::{Call, Job, Manner};
+use super::call::{Call, Job, Manner, Resend, answer_all};
+use super::admission::Admission;
 use super::link::Link;
 use super::time::ServerTime;
 use crate::mutex::lock;
 use crate::node::{Action, Fault, NodeState, Reply, Request};
+use crate::protocol::memory::MemoryId;
 
 /// Most requests in one script call: keeps a call well below a millisecond of the server's time.
 const LARGEST_BATCH: usize = 128;
@@ -31,6 +33,7 @@ pub(super) struct Lane {
     state: Mutex<State>,
     /// How often the connection has come and gone, or something was sent once more. Changed with the state locked.
     changes: AtomicU64,
+    epoch: AtomicU64,
     status: watch::Sender<NodeState>,
     time: Arc<ServerTime>,
 }
@@ -38,6 +41,9 @@ pub(super) struct Lane {
 struct State {
     link: Option<Arc<Link>>,
     down: Fault,
+    admission: Admission,
+    /// The memory that the last connection led to.
+    memory: Option<MemoryId>,
     queue: VecDeque<Job>,
     prune_at: usize,
     /// What was sent and is not answered yet, in the order in which the answers come.
@@ -57,6 +63,8 @@ impl Lane {
                 down: Fault::Disconnected {
                     reason: "no answer yet".into(),
                 },
+                admission: Admission::pending(),
+                memory: None,
                 queue: VecDeque::new(),
                 prune_at: LONG_QUEUE,
                 calls: VecDeque::new(),
@@ -65,6 +73,7 @@ impl Lane {
                 over: false,
             }),
             changes: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             status: watch::Sender::new(NodeState::Connecting),
             time,
         }
@@ -79,31 +88,27 @@ impl Lane {
         budget: Duration,
     ) -> BoxFuture<'static, Result<Reply, Fault>> {
         let mut state = self.state();
-        let Some(link) = state.link.as_ref() else {
+        if state.link.is_none() {
             // A3: known to be out of reach is a fault at once. A8: and nothing waits for it to return.
             return futures_util::future::ready(Err(state.down.clone())).boxed();
         };
-        // R2: while the link is at hand, for the next one may lead to a server that has restarted.
-        if let Action::Acquire {
-            guard: Some(guard), ..
-        } = request.action
-            && let Some(fault) = link.forgot_within(guard)
-        {
-            return futures_util::future::ready(Err(fault)).boxed();
+        let now = Instant::now();
+        let objection = state.admission.objection(&request.action, now);
+        if let (Action::Acquire { .. }, Some(fault)) = (request.action, &objection) {
+            return futures_util::future::ready(Err(fault.clone())).boxed();
         }
         let (reply, answer) = oneshot::channel();
-        let now = Instant::now();
         let job = Job {
             request,
             latest: self.time.latest(self.time.at(now), budget),
             patience: budget.saturating_mul(PATIENCE_IN_BUDGETS),
+            objection,
             reply,
         };
         // T2: an idle lane sends at once, from here. But for a lock that is passed on, the next request is to come at once, and
         // goes out together with it.
         if state.is_idle() && !job.is_passing_on() {
-            let jobs = vec![job];
-            self.start(state, Manner::of(&jobs), jobs, now);
+            self.start(state, Manner::Digest, vec![job], now);
         } else {
             if state.queue.len() >= state.prune_at {
                 state.queue.retain(|job| !job.is_abandoned());
@@ -177,7 +182,7 @@ impl Lane {
             }
         }
         if !jobs.is_empty() {
-            self.start(state, Manner::of(&jobs), jobs, Instant::now());
+            self.start(state, Manner::Digest, jobs, Instant::now());
         }
     }
 
@@ -208,7 +213,7 @@ impl Lane {
 
     /// What a call was answered with leaves this to be sent, for those who still wait. Who has given up may have sent a release
     /// since, which must not be overtaken by a second sending of the acquire (A6).
-    fn take_in(&self, again: Vec<(Manner, Vec<Job>)>) {
+    fn take_in(&self, Resend(link, again): Resend) {
         for (manner, mut jobs) in again {
             // Locked first: from here on, a release comes behind this.
             let state = self.state();
@@ -216,23 +221,60 @@ impl Lane {
             if jobs.is_empty() {
                 continue;
             }
-            // It may be behind a release of somebody who has not given it up yet, and so is not in the order of this connection.
-            if manner.sets() {
-                self.changes.fetch_add(1, SeqCst);
+            // The next connection may lead to another memory, which nobody has admitted.
+            if !state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, &link)) {
+                let fault = state.down.clone();
+                drop(state);
+                answer_all(jobs, &Err(fault));
+                continue;
             }
+            // It may be behind a release of somebody who has not given it up yet, and so is not in the order of this connection.
+            self.changes.fetch_add(1, SeqCst);
             self.start(state, manner, jobs, Instant::now());
         }
     }
 
-    /// The lane has a connection.
+    /// The lane has a connection. It counts as up once it is admitted; at once, if the memory was before.
     pub(super) fn up(&self, link: Arc<Link>) {
+        let id = link.memory().id;
         let warnings = link.warnings().to_vec();
-        {
-            let mut state = self.state();
-            state.link = Some(link);
-            self.changes.fetch_add(1, SeqCst);
+        let mut state = self.state();
+        state.link = Some(link);
+        self.changes.fetch_add(1, SeqCst);
+        if state.memory.replace(id) == Some(id) && state.admission.registered {
+            drop(state);
+            self.status.send_replace(NodeState::Up { warnings });
+            return;
         }
+        state.admission = Admission::pending();
+        self.epoch.fetch_add(1, SeqCst);
+    }
+
+    /// What the node may be asked over the connection that leads to the memory `id`, if that is still the one in use.
+    pub(super) fn admit(&self, id: MemoryId, admission: Admission) {
+        let warnings = {
+            let mut state = self.state();
+            let Some(link) = state.link.as_ref().filter(|link| link.memory().id == id) else {
+                return;
+            };
+            let warnings = link.warnings().to_vec();
+            if admission.is_worse_than(&state.admission, Instant::now()) {
+                self.epoch.fetch_add(1, SeqCst);
+            }
+            state.admission = admission;
+            warnings
+        };
         self.status.send_replace(NodeState::Up { warnings });
+    }
+
+    /// Rises whenever votes that were given before do not count any more.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(SeqCst)
+    }
+
+    /// The connection, while there is one.
+    pub(super) fn link(&self) -> Option<Arc<Link>> {
+        self.state().link.clone()
     }
 
     /// The lane has none, or none any more: what was not sent is answered with the fault.
@@ -277,12 +319,15 @@ impl Lane {
         connected.then(|| self.time.estimate()).flatten()
     }
 
-    /// R2: the fault that an acquire with this guard would be answered with, if there is one, without being sent.
-    pub(super) fn left_out(&self, guard: Duration) -> Option<Fault> {
-        self.state().link.as_ref()?.forgot_within(guard)
+    /// The fault that an acquire with this guard would be answered with, as far as can be told without sending it.
+    pub(super) fn left_out(&self, guard: Option<Duration>) -> Option<Fault> {
+        let state = self.state();
+        let link = state.link.as_ref()?;
+        let refused = state.admission.objection_to_locks(guard.is_some(), Instant::now());
+        refused.or_else(|| link.too_early(guard))
     }
 
-    pub(super) fn time(&self) -> &ServerTime {
+    pub(super) fn time(&self) -> &Arc<ServerTime> {
         &self.time
     }
 

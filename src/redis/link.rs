@@ -17,19 +17,15 @@ use fred::types::config::{Config, ConnectionConfig, TcpConfig};
 use fred::types::{ConnectHandle, CustomCommand, Value};
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::call::SHORTEST_PATIENCE;
-use super::memory::{Memory, Predecessor};
-use super::probe::{Facts, Roll};
+use super::call::{Manner, SHORTEST_PATIENCE};
+use super::probe::{self, Facts, Roll};
+use super::script::Target;
 use super::time::ServerTime;
-use super::{fault, script};
-use crate::node::{Action, Fault, Reply, Request};
-
-/// F5: how far ahead of the node's clock a counter may be started, and by how much the start that its uptime says may be too
-/// early; in microseconds.
-const FORWARD: i64 = 2_000_000;
+use super::{fault, memory, script};
+use crate::node::{Fault, Reply};
+use crate::protocol::memory::{Process, Record};
 
 /// Finds out about peers that are gone while nothing is sent.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -40,9 +36,8 @@ pub(super) struct Link {
     /// The script's digest on this server; `None` if the server would not load it ahead.
     digest: Option<Value>,
     time: Arc<ServerTime>,
-    oldest_counter: i64,
-    run_id: Arc<str>,
-    memory: Memory,
+    process: Process,
+    target: Target,
     warnings: Vec<String>,
     /// A call has been answered.
     served: AtomicBool,
@@ -86,12 +81,20 @@ pub(super) struct Endpoint {
     pub(super) prefix: Arc<str>,
     pub(super) timeout: Duration,
     pub(super) time: Arc<ServerTime>,
+    /// How often addresses and records are looked at. Everybody has done so within this time.
+    pub(super) look_period: Duration,
+}
+
+impl Endpoint {
+    pub(super) fn database(&self) -> u8 {
+        self.config.database.unwrap_or(0)
+    }
 }
 
 impl Link {
     /// Connects and probes (R1). Dropping the future closes what it had opened.
-    pub(super) async fn open(endpoint: &Endpoint, before: &Predecessor) -> Result<(Link, Task), Fault> {
-        match tokio::time::timeout(endpoint.timeout, Link::open_without_limit(endpoint, before)).await {
+    pub(super) async fn open(endpoint: &Endpoint) -> Result<(Link, Task), Fault> {
+        match tokio::time::timeout(endpoint.timeout, Link::open_without_limit(endpoint)).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 let limit = humantime::format_duration(endpoint.timeout);
@@ -102,7 +105,7 @@ impl Link {
         }
     }
 
-    async fn open_without_limit(endpoint: &Endpoint, before: &Predecessor) -> Result<(Link, Task), Fault> {
+    async fn open_without_limit(endpoint: &Endpoint) -> Result<(Link, Task), Fault> {
         let client = Client::new(
             Config {
                 fail_fast: true,
@@ -115,14 +118,14 @@ impl Link {
         let mut task = start(&client).await?;
         tokio::select! {
             biased; // a refusal says more than the end that comes with it
-            link = Link::probe(client, endpoint, before) => Ok((link?, task)),
+            link = Link::probe(client, endpoint) => Ok((link?, task)),
             // The library leaves a call alone that is made while the connection ends.
             fault = task.ended() => Err(fault),
         }
     }
 
     /// Asks a server that has just been connected to what there is to know before it may vote (R1, R2).
-    async fn probe(client: Client, endpoint: &Endpoint, before: &Predecessor) -> Result<Link, Fault> {
+    async fn probe(client: Client, endpoint: &Endpoint) -> Result<Link, Fault> {
         let info: String = client
             .custom(command("INFO"), Vec::<Value>::new())
             .await
@@ -131,31 +134,16 @@ impl Link {
         if info.lines().any(|line| line.trim_end() == "loading:1") {
             return Err(Fault::Loading);
         }
-        endpoint
-            .roll
-            .enter(endpoint.number, &endpoint.name, &facts.run_id)
-            .map_err(Fault::Unfit)?;
-
-        let sent = endpoint.time.now();
-        let time: Value = client
-            .custom(command("TIME"), Vec::<Value>::new())
-            .await
-            .map_err(|error| refusal(&error))?;
-        let node_time = match &time {
-            Value::Array(parts) if parts.len() == 2 => script::time_of(&parts[0], &parts[1])?,
-            _ => {
-                return Err(Fault::Protocol {
-                    detail: "TIME is not two numbers".into(),
-                });
-            }
-        };
-        endpoint.time.observe(sent, node_time);
-        let now = Instant::now();
-        let memory = Memory::of(&client, &facts, &endpoint.prefix, node_time, now, before).await;
+        let (memory, shortcoming) = memory::identify(&client, endpoint, &facts).await?;
+        let target = Target::new(
+            &endpoint.prefix,
+            endpoint.database(),
+            memory,
+            endpoint.look_period,
+        );
         let mut warnings = facts.warnings();
-        warnings.extend(memory.shortcoming.clone());
-        warnings.extend(speechless(&client, &endpoint.prefix).await);
-        let youth = memory.youth(now);
+        warnings.extend(shortcoming);
+        warnings.extend(speechless(&client, endpoint).await);
 
         // Refused where the user may not: then the text is sent with each call.
         let load = vec![
@@ -169,11 +157,8 @@ impl Link {
             client,
             digest,
             time: endpoint.time.clone(),
-            oldest_counter: node_time
-                .saturating_sub(facts.uptime_micros())
-                .saturating_add(FORWARD),
-            run_id: facts.run_id.clone(),
-            memory,
+            process: facts.process,
+            target,
             warnings,
             served: AtomicBool::new(false),
             suspect: Notify::new(),
@@ -184,7 +169,8 @@ impl Link {
             version = &*facts.version,
             "node connected"
         );
-        // That it is young passes, and is told by `left_out` for as long as it is so.
+        // A young memory is told by `left_out` for as long as it is one.
+        let youth = link.too_early(Some(Duration::ZERO)).map(|fault| fault.to_string());
         for warning in link.warnings.iter().chain(&youth) {
             tracing::warn!(node = &*endpoint.name, "{warning}");
         }
@@ -195,41 +181,28 @@ impl Link {
         &self.warnings
     }
 
-    /// The run of the server that it leads to.
-    pub(super) fn run_id(&self) -> &Arc<str> {
-        &self.run_id
+    /// The memory that it leads to.
+    pub(super) fn memory(&self) -> &Record {
+        &self.target.record
     }
 
-    /// Since when the node is this server, if it is known to have been another.
-    pub(super) fn seen_since(&self) -> Option<Instant> {
-        self.memory.seen_since
-    }
-
-    /// R2: the fault that it is to the server that it may have forgotten something it was told within the last `guard`.
-    pub(super) fn forgot_within(&self, guard: Duration) -> Option<Fault> {
-        self.memory
-            .gap(guard, Instant::now())
-            .map(|(ago, remaining)| Fault::Restarted { ago, remaining })
-    }
-
-    /// F5: what a counter that was started since the server was is at least.
-    ///
-    /// After a crash, a server may have lost the last of what it had acknowledged, and its counters with it.
-    pub(super) fn oldest_counter(&self) -> i64 {
-        self.oldest_counter
+    /// Why the memory counts for nothing that wants this guard, as far as the node's clock is known.
+    pub(super) fn too_early(&self, guard: Option<Duration>) -> Option<Fault> {
+        let now = i64::try_from(self.time.estimate()?).unwrap_or(i64::MAX);
+        self.target.too_early(self.target.earliest(guard), now)
     }
 
     /// Runs the script by its digest; by its text if the server does not know it.
     pub(super) fn eval<'a>(
         &self,
         items: impl ExactSizeIterator<Item = script::Item<'a>> + Clone,
-        by_text: bool,
+        manner: Manner,
     ) -> Pending {
         let (name, script) = match &self.digest {
-            Some(digest) if !by_text => ("EVALSHA", digest.clone()),
+            Some(digest) if manner == Manner::Digest => ("EVALSHA", digest.clone()),
             _ => ("EVAL", Value::from_static_str(script::LOCK)),
         };
-        self.send(name, script::arguments(script, items))
+        self.send(name, script::arguments(script, &self.target, items))
     }
 
     /// What the script has answered to the requests that were sent with it at `sent`.
@@ -239,7 +212,7 @@ impl Link {
         answer: Value,
         items: impl ExactSizeIterator<Item = script::Item<'a>> + Clone,
     ) -> Result<Vec<Result<Reply, Fault>>, Fault> {
-        let answer = script::read(answer, items).inspect_err(|_| self.doubt_order())?;
+        let answer = script::read(answer, &self.target, items).inspect_err(|_| self.doubt_order())?;
         if let Some(node_time) = answer.node_time {
             self.time.observe(sent, node_time);
         }
@@ -248,37 +221,6 @@ impl Link {
             .iter()
             .for_each(|reply| self.consider(reply.as_ref().err()));
         Ok(answer.replies)
-    }
-
-    /// The plain `SET key token NX PX ttl` of an acquire.
-    pub(super) fn set(&self, request: &Request) -> Pending {
-        let ttl = match request.action {
-            Action::Acquire { ttl, .. } => ttl,
-            // Not plain.
-            _ => Duration::ZERO,
-        };
-        let args = vec![
-            Value::from(&*request.key),
-            Value::from(request.owner.value()),
-            Value::from_static_str("NX"),
-            Value::from_static_str("PX"),
-            Value::Integer(script::millis(ttl)),
-        ];
-        self.send("SET", args)
-    }
-
-    /// What that has answered.
-    pub(super) fn was_set(&self, answer: &Value) -> Result<bool, Fault> {
-        match answer {
-            Value::Null => Ok(false),
-            Value::String(ok) if &**ok == "OK" => Ok(true),
-            other => {
-                self.doubt_order();
-                Err(Fault::Protocol {
-                    detail: format!("{:?} for SET", other.kind()).into(),
-                })
-            }
-        }
     }
 
     /// An answer of the wrong shape may be that to another request. Replies have no names: once one too many or too few has come,
@@ -313,14 +255,34 @@ impl Link {
         self.suspect.notify_one();
     }
 
-    /// R1: what only a server says that has changed its role or its rights calls for a new probe.
-    fn consider(&self, fault: Option<&Fault>) {
+    /// A server that says what it only says when its role, its rights or its memory have changed is probed anew (R1, M1).
+    pub(super) fn consider(&self, fault: Option<&Fault>) {
         if matches!(
             fault,
-            Some(Fault::ReadOnly | Fault::ClusterDown | Fault::Unfit(_) | Fault::Auth { .. })
+            Some(Fault::OtherMemory | Fault::ReadOnly | Fault::ClusterDown | Fault::Unfit(_) | Fault::Auth { .. })
         ) {
             self.changed.cancel();
         }
+    }
+
+    /// Looks whether the process still is what it was (R1): nothing else tells that it was a replica for a moment.
+    pub(super) async fn look(&self) -> Result<(), Fault> {
+        let section = vec![Value::from_static_str("replication")];
+        let info: Result<String, _> = self.client.custom(command("INFO"), section).await;
+        let info = info.map_err(|error| refusal(&error))?;
+        if !probe::is_still(&info, &self.process) {
+            self.changed.cancel();
+        }
+        Ok(())
+    }
+
+    /// Runs one of the small scripts, by its text.
+    pub(super) async fn run(&self, script: &'static str, keys: &[String], args: Vec<Value>) -> Result<Value, Fault> {
+        self.look_at(run(&self.client, script, keys, args).await)
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
     }
 
     /// Whether it has been of use.
@@ -355,6 +317,20 @@ pub(super) async fn start(client: &Client) -> Result<Task, Fault> {
     Ok(task)
 }
 
+/// Runs a script by its text.
+pub(super) async fn run(
+    client: &Client,
+    script: &'static str,
+    keys: &[String],
+    args: Vec<Value>,
+) -> Result<Value, Fault> {
+    let mut all = vec![Value::from_static_str(script), Value::Integer(keys.len() as i64)];
+    all.extend(keys.iter().map(|key| Value::from(&**key)));
+    all.extend(args);
+    let answer = client.custom::<Value, Value>(command("EVAL"), all).await;
+    answer.map_err(|error| refusal(&error))
+}
+
 pub(super) fn command(name: &'static str) -> CustomCommand {
     CustomCommand::new_static(name, None::<u16>, false)
 }
@@ -381,9 +357,11 @@ pub(super) fn connection_config(timeout: Duration) -> ConnectionConfig {
     }
 }
 
-/// W2: what it is called if the user may not announce releases.
-async fn speechless(client: &Client, prefix: &str) -> Option<String> {
-    let nobody = vec![Value::from(script::channel(prefix)), Value::from_static_str("")];
+/// The warning for a user who may not announce releases (W2).
+async fn speechless(client: &Client, endpoint: &Endpoint) -> Option<String> {
+    let prefix = &endpoint.prefix;
+    let channel = script::channel(prefix, endpoint.database());
+    let nobody = vec![Value::from(channel), Value::from_static_str("")];
     let said: Result<Value, Error> = client.custom(command("PUBLISH"), nobody).await;
     said.is_err().then(|| {
         format!(

@@ -1,119 +1,108 @@
-//! Since when a server remembers whatever it was told (R2).
-//!
-//! A server that writes everything to disk before it answers (`appendonly yes`, `appendfsync always`) remembers across
-//! restarts, unless its disk went with it: a container without a volume, a wiped folder. Settings do not tell. So the
-//! server is given something to remember, a key that says since when its memory is complete. If the key is still there
-//! after a restart, so is the rest. Of any other server, memory begins with its start.
+//! Finds out which memory a server is, and gives it a record if its memory begins now (M1).
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::Value;
-use tokio::time::{Duration, Instant};
 
-use super::link::command;
+use super::link::{self, Endpoint, command};
 use super::probe::Facts;
-use crate::options::MEMORY_MARK;
+use crate::node::{Fault, Unfit};
+use crate::options::RECORD_SUFFIX;
+use crate::protocol::memory::{Durability, Finding, MemoryId, Record};
 
-/// What a start that is told by an uptime in whole seconds may be off by.
-const SECOND: Duration = Duration::from_secs(1);
+const RECORD: &str = include_str!("record.lua");
 
-/// Less than the guard's window, unless somebody has set that.
-const YOUNG: Duration = Duration::from_secs(30);
+/// How often a record is judged again because another client has written one meanwhile.
+const MOST_TRIES: u32 = 8;
 
-/// What is known of a server's memory.
-#[derive(Debug)]
-pub(super) struct Memory {
-    /// What it was told before this, it may have forgotten. `None` if that is longer ago than this machine can tell.
-    since: Option<Instant>,
-    /// Before this, the node was another server, or a replica; `None` if it is not known to have been.
-    pub(super) seen_since: Option<Instant>,
-    /// How it keeps what it is told, where that is not as it should be.
-    pub(super) shortcoming: Option<String>,
-}
+/// A record from later than this by the node's own clock was made before that clock was put back.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
-/// The server behind a node, when last heard from: another one in its place does not remember what this was told.
-#[derive(Debug, Default)]
-pub(super) struct Predecessor {
-    pub(super) last: Option<(Arc<str>, Instant)>,
-    /// It was a replica. Those miss what their masters had not passed on.
-    pub(super) was_replica: bool,
-    /// Since when it has been the server that it is, if it is known to have been another. Stays, for it may be connected to
-    /// again, and even restarted, before that is long ago.
-    pub(super) seen_since: Option<Instant>,
-}
-
-impl Memory {
-    /// Asks a server that was just probed, whose clock shows `node_time` at `now`.
-    pub(super) async fn of(
-        client: &Client,
-        facts: &Facts,
-        prefix: &str,
-        node_time: i64,
-        now: Instant,
-        before: &Predecessor,
-    ) -> Memory {
-        let started = now.checked_sub(facts.uptime().saturating_sub(SECOND));
-        let (since, shortcoming) = match persistence(client, facts).await {
-            Ok(()) => match mark(client, prefix, start_of(node_time, facts)).await {
-                // Since it was started, it has forgotten nothing, whatever the mark says.
-                Ok(mark) => (earlier(ago(now, node_time, mark), started), None),
-                Err(why) => (started, Some(why)),
-            },
-            Err(Doubt { why, sure }) => {
-                if sure {
-                    unmark(client, prefix).await;
-                }
-                (started, Some(why))
+/// Reads the record of a server that was just probed, or makes one. With it: what is wrong with how the server keeps what it
+/// acknowledges.
+pub(super) async fn identify(
+    client: &Client,
+    endpoint: &Endpoint,
+    facts: &Facts,
+) -> Result<(Record, Option<String>), Fault> {
+    endpoint
+        .roll
+        .enter(endpoint.number, &endpoint.name, &facts.process.run_id)
+        .map_err(Fault::Unfit)?;
+    let (durability, shortcoming) = durability(client, facts).await;
+    let new = || Record::new(MemoryId::from(uuid::Uuid::new_v4().as_u128()), 0, facts.process.clone(), durability);
+    let (mut text, mut now) = exchange(client, endpoint, Vec::new()).await?;
+    for _ in 0..MOST_TRIES {
+        let found = match text.parse::<Record>() {
+            Ok(record) => Some(record),
+            Err(()) if text.is_empty() => None,
+            Err(()) => {
+                return Err(Fault::Unfit(Unfit::OtherRecord {
+                    key: format!("{}{RECORD_SUFFIX}", endpoint.prefix).into(),
+                }));
             }
         };
-        let other = before.was_replica
-            || before.last.as_ref().is_some_and(|(run_id, heard)| {
-                *run_id != facts.run_id && started.is_none_or(|started| started + 2 * SECOND < *heard)
-            });
-        let seen_since = if other { Some(now) } else { before.seen_since };
-        Memory {
-            // The later of them; `None` is the earliest.
-            since: since.max(seen_since),
-            seen_since,
-            shortcoming,
+        let finding = found.as_ref().map_or(Finding::New, |record| {
+            let is_taken = endpoint.roll.is_taken(endpoint.number, record.id);
+            // A guard that counts from a time to come could last for ever.
+            match record.since > now.saturating_add(CLOCK_TOLERANCE.as_micros() as i64) {
+                true => Finding::New,
+                false => record.judge(&facts.process, durability, is_taken),
+            }
+        });
+        let mut args = vec![Value::from(&*text)];
+        match finding {
+            Finding::Same => {
+                let record = found.unwrap_or_else(new);
+                endpoint.roll.remember(endpoint.number, record.id);
+                return Ok((record, shortcoming));
+            }
+            Finding::Renamed(record) => args.push(Value::from(record.to_string())),
+            Finding::New => {
+                let (head, tail) = new().around_time();
+                args.extend([Value::from(head), Value::from(tail)]);
+                tracing::info!(
+                    node = &*endpoint.name,
+                    known = found.is_some(),
+                    "memory begins: what the node was told before may be forgotten"
+                );
+            }
         }
+        // Judged again as it is then, whoever has written it: what was written is found to be right.
+        (text, now) = exchange(client, endpoint, args).await?;
     }
+    Err(link::disconnected("its record does not stay as it was written".into()))
+}
 
-    /// R2: whether the server may have forgotten something that it was told within the last `guard`: how long ago its memory
-    /// begins, and for how much longer that is so.
-    pub(super) fn gap(&self, guard: Duration, now: Instant) -> Option<(Duration, Duration)> {
-        let ago = now.saturating_duration_since(self.since?);
-        let remaining = guard.checked_sub(ago).filter(|left| !left.is_zero())?;
-        Some((ago, remaining))
-    }
+/// Reads the record, or replaces it if it is still the one that was read. The record as it is now, and the node's time.
+async fn exchange(client: &Client, endpoint: &Endpoint, args: Vec<Value>) -> Result<(String, i64), Fault> {
+    let sent = endpoint.time.now();
+    let key = format!("{}{RECORD_SUFFIX}", endpoint.prefix);
+    let answer = link::run(client, RECORD, &[key], args).await?;
+    let Value::Array(parts) = &answer else {
+        return Err(nonsense());
+    };
+    let [record, Value::Integer(now)] = &parts[..] else {
+        return Err(nonsense());
+    };
+    endpoint.time.observe(sent, *now);
+    Ok((record.as_string().ok_or_else(nonsense)?, *now))
+}
 
-    /// What there is to say of a server whose memory has just begun.
-    pub(super) fn youth(&self, now: Instant) -> Option<String> {
-        let age = now.saturating_duration_since(self.since?);
-        (age < YOUNG).then(|| {
-            format!(
-                "started, or came back without its data, {} s ago: the restart guard leaves it out of new locks for the TTL, and for its window",
-                age.as_secs()
-            )
-        })
+fn nonsense() -> Fault {
+    Fault::Protocol {
+        detail: "no record and time in the answer to the question for them".into(),
     }
 }
 
-/// Why a server is not taken to keep everything that it acknowledges, and what is to be done about it.
-struct Doubt {
-    why: String,
-    /// It is known not to. Otherwise it may, but nothing tells.
-    sure: bool,
-}
-
-/// Whether the server keeps everything that it acknowledges.
-async fn persistence(client: &Client, facts: &Facts) -> Result<(), Doubt> {
+/// Whether the server keeps everything that it acknowledges; if not, why it is not taken to, and what is to be done about it.
+async fn durability(client: &Client, facts: &Facts) -> (Durability, Option<String>) {
     const ADVICE: &str = "use appendonly yes and appendfsync always";
-    let known = |why| Err(Doubt { why, sure: true });
+    let partial = |why| (Durability::Partial, Some(why));
     if facts.forgets {
-        return known(format!(
+        return partial(format!(
             "appendonly is off: locks are forgotten in a restart; {ADVICE}"
         ));
     }
@@ -133,132 +122,19 @@ async fn persistence(client: &Client, facts: &Facts) -> Result<(), Doubt> {
             .map(|pair| &*pair[1])
     };
     match (setting("appendfsync"), setting("no-appendfsync-on-rewrite")) {
-        (Some("always"), Some("yes")) => known(format!(
+        (Some("always"), Some("yes")) => partial(format!(
             "no-appendfsync-on-rewrite is yes: the latest locks may be forgotten in a crash; {ADVICE}, without it"
         )),
-        (Some("always"), _) => Ok(()),
-        (Some(policy), _) => known(format!(
+        (Some("always"), _) => (Durability::Full, None),
+        (Some(policy), _) => partial(format!(
             "appendfsync is {policy}: the latest locks may be forgotten in a crash; {ADVICE}"
         )),
-        (None, _) => Err(Doubt {
-            why: "whether appendfsync is always cannot be told (the user needs +config|get), so it is taken not to be"
-                .to_owned(),
-            sure: false,
-        }),
-    }
-}
-
-/// Takes the mark from a server that may be forgetting. After a restart with better settings, it would be believed.
-async fn unmark(client: &Client, prefix: &str) {
-    let key = Value::from(format!("{prefix}{MEMORY_MARK}"));
-    let _: Result<Value, _> = client.custom(command("DEL"), vec![key]).await;
-}
-
-/// The moment that the mark says. A server that has none is given one: its memory begins with its start.
-async fn mark(client: &Client, prefix: &str, started: i64) -> Result<i64, String> {
-    let key = || Value::from(format!("{prefix}{MEMORY_MARK}"));
-    let fault = |error: fred::error::Error| {
-        format!(
-            "whether it remembers across restarts cannot be told ({}), so it is taken not to",
-            super::fault::from_error(&error)
-        )
-    };
-    for _ in 0..2 {
-        let found: Option<String> = client.custom(command("GET"), vec![key()]).await.map_err(fault)?;
-        if let Some(text) = found {
-            return text
-                .parse()
-                .map_err(|_| format!("{prefix}{MEMORY_MARK} holds other data than a time"));
-        }
-        let args = vec![
-            key(),
-            Value::from(started.to_string()),
-            Value::from_static_str("NX"),
-        ];
-        let _: Value = client.custom(command("SET"), args).await.map_err(fault)?;
-    }
-    Err("what it is given to remember does not stay".to_owned())
-}
-
-/// When a server whose clock shows `node_time` was started, by that clock: not before it was.
-fn start_of(node_time: i64, facts: &Facts) -> i64 {
-    const SECOND: i64 = 1_000_000;
-    node_time.saturating_sub(facts.uptime_micros().saturating_sub(SECOND).max(0))
-}
-
-/// `None` is longer ago than can be told.
-fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    a.zip(b).map(|(a, b)| a.min(b))
-}
-
-/// When the node's clock showed `then`, seen from `now`. A moment that is still to come is now.
-fn ago(now: Instant, node_time: i64, then: i64) -> Option<Instant> {
-    let micros = u64::try_from(node_time.saturating_sub(then)).unwrap_or(0);
-    now.checked_sub(Duration::from_micros(micros))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn secs(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn what_may_be_forgotten_is_so_until_the_guard_has_passed() {
-        let start = Instant::now();
-        let memory = Memory {
-            since: Some(start),
-            seen_since: None,
-            shortcoming: None,
-        };
-        assert_eq!(memory.gap(secs(30), start), Some((secs(0), secs(30))));
-        assert_eq!(memory.gap(secs(30), start + secs(29)), Some((secs(29), secs(1))));
-        assert_eq!(memory.gap(secs(30), start + secs(30)), None);
-        assert_eq!(memory.gap(secs(0), start), None);
-        let complete = Memory {
-            since: None,
-            seen_since: None,
-            shortcoming: None,
-        };
-        assert_eq!(complete.gap(secs(3_600), start), None);
-    }
-
-    fn up_for(seconds: &str) -> Facts {
-        let info =
-            format!("role:master\r\nredis_version:7.0.15\r\nrun_id:a\r\nuptime_in_seconds:{seconds}\r\n");
-        Facts::read(&info).unwrap()
-    }
-
-    /// What began a second too early is trusted a second too early.
-    #[test]
-    fn a_start_that_is_told_in_whole_seconds_is_taken_for_the_latest_that_it_can_be() {
-        for started in [5_000_000, 5_500_000, 5_999_999] {
-            for now in (started..started + 3_000_000).step_by(333_333) {
-                let uptime = now / 1_000_000 - started / 1_000_000;
-                let told = start_of(now, &up_for(&uptime.to_string()));
-                let possible = started..started + 2_000_000;
-                assert!(possible.contains(&told), "{started}, at {now}: {told}");
-            }
-        }
-    }
-
-    #[test]
-    fn absurd_times_do_no_harm() {
-        let ages = up_for(&i64::MAX.to_string());
-        for node_time in [i64::MIN, 0, i64::MAX] {
-            assert!(start_of(node_time, &ages) <= node_time);
-        }
-    }
-
-    #[test]
-    fn moments_of_the_nodes_clock_are_told_by_their_distance() {
-        let now = Instant::now() + secs(3_600);
-        assert_eq!(ago(now, 10_000_000, 4_000_000), Some(now - secs(6)));
-        // The clock was put back since: as if it had begun just now.
-        assert_eq!(ago(now, 4_000_000, 10_000_000), Some(now));
-        // Longer ago than there are clocks.
-        assert!(ago(now, i64::MAX, i64::MIN).is_none_or(|then| then < now - secs(3_600)));
+        (None, _) => (
+            Durability::Unknown,
+            Some(
+                "whether appendfsync is always cannot be told (the user needs +config|get), so it is taken not to be"
+                    .to_owned(),
+            ),
+        ),
     }
 }

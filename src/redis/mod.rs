@@ -6,7 +6,10 @@
 //! | `keeper.rs` | keeps a node connected |
 //! | `link.rs` | one connection: opened, probed, used until it breaks |
 //! | `probe.rs` | what a server must be before it may vote |
-//! | `memory.rs` | what it may have forgotten |
+//! | `memory.rs`, `record.lua` | which memory it is |
+//! | `members.rs`, `views.lua` | which nodes this client and others use |
+//! | `admission.rs` | whether its votes count |
+//! | `client.rs` | who this process is |
 //! | `lane.rs` | the queue in front of the connection |
 //! | `announcements.rs` | what the server tells of its own accord |
 //! | `call.rs` | requests that are sent together, and their answer |
@@ -15,13 +18,16 @@
 //! | `fault.rs` | errors by their right names |
 //! | `tls.rs` | certificates (feature `tls`) |
 
+mod admission;
 mod announcements;
 mod call;
+mod client;
 mod endpoint;
 mod fault;
 mod keeper;
 mod lane;
 mod link;
+mod members;
 mod memory;
 mod probe;
 mod script;
@@ -43,19 +49,24 @@ pub use endpoint::NodeConfig;
 pub use tls::{TlsError, TlsOptions};
 
 use crate::clock::Clock;
-use crate::node::{Fault, Listener, Listening, Node, NodeState, Reply, Request};
+use crate::node::{Action, Fault, Listener, Listening, Node, NodeState, Reply, Request};
 use announcements::Announcements;
 use lane::Lane;
 use link::Endpoint;
+use members::Members;
 use probe::Roll;
 use time::ServerTime;
+
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+const SHORTEST_LOOK: Duration = Duration::from_millis(50);
 
 /// A Redis or Valkey master. Connects in the background, again and again, until it is dropped.
 pub(crate) struct RedisNode {
     name: Arc<str>,
     lane: Arc<Lane>,
+    members: Arc<Members>,
     announcements: Announcements,
-    _stop: DropGuard,
+    _stop: Arc<DropGuard>,
 }
 
 impl RedisNode {
@@ -64,26 +75,40 @@ impl RedisNode {
         configs: Vec<NodeConfig>,
         prefix: &str,
         timeout: Duration,
+        window: Duration,
         runtime: &Handle,
         clock: &Clock,
     ) -> Vec<Arc<RedisNode>> {
         let prefix: Arc<str> = prefix.into();
         let roll = Arc::new(Roll::default());
-        let start = |(number, config): (usize, NodeConfig)| {
-            let name = config.name().clone();
-            let time = Arc::new(ServerTime::new(name.clone(), clock.clone()));
-            let lane = Arc::new(Lane::new(time.clone()));
-            let stop = CancellationToken::new();
+        let look_period = look_period(window);
+        let node = |config: &NodeConfig| {
+            let time = Arc::new(ServerTime::new(config.name().clone(), clock.clone()));
+            (config.name().clone(), Arc::new(Lane::new(time)))
+        };
+        let nodes: Vec<(Arc<str>, Arc<Lane>)> = configs.iter().map(node).collect();
+        let members = Arc::new(Members::new(
+            nodes.clone(),
+            prefix.clone(),
+            window,
+            look_period,
+            clock.clone(),
+        ));
+        let stop = CancellationToken::new();
+        runtime.spawn(stop.clone().run_until_cancelled_owned(members.clone().keep()));
+        let stop_all = Arc::new(stop.clone().drop_guard());
+        let start = |(number, (config, (name, lane))): (usize, (NodeConfig, (Arc<str>, Arc<Lane>)))| {
             let endpoint = Arc::new(Endpoint {
                 number,
                 name: name.clone(),
                 config: config.into_fred(),
                 roll: roll.clone(),
                 prefix: prefix.clone(),
-                time,
+                time: lane.time().clone(),
                 timeout,
+                look_period,
             });
-            let kept = keeper::keep(endpoint.clone(), lane.clone());
+            let kept = keeper::keep(endpoint.clone(), lane.clone(), members.clone());
             let (announcements, heard) = Announcements::new(endpoint);
             let ended = Ended(lane.clone());
             runtime.spawn(lane.clone().drive());
@@ -94,17 +119,23 @@ impl RedisNode {
             Arc::new(RedisNode {
                 name,
                 lane,
+                members: members.clone(),
                 announcements,
-                _stop: stop.drop_guard(),
+                _stop: stop_all.clone(),
             })
         };
-        configs.into_iter().enumerate().map(start).collect()
+        configs.into_iter().zip(nodes).enumerate().map(start).collect()
     }
 
     /// The node's state, and notice of its changes.
     pub(crate) fn watch(&self) -> watch::Receiver<NodeState> {
         self.lane.status().subscribe()
     }
+}
+
+/// How often every client looks at addresses and records: well within the guard window, which has to outlast one such period.
+fn look_period(window: Duration) -> Duration {
+    (window / 6).clamp(SHORTEST_LOOK, LONGEST_LOOK)
 }
 
 /// Nobody keeps the lane connected any more: the node was dropped, or its runtime has ended.
@@ -124,11 +155,18 @@ impl Node for RedisNode {
     }
 
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>> {
+        if let Action::Acquire { ttl, .. } = request.action {
+            self.members.needs(ttl);
+        }
         self.lane.call(request, budget)
     }
 
     fn connection(&self) -> Option<u64> {
         Some(self.lane.connection())
+    }
+
+    fn epoch(&self) -> u64 {
+        self.lane.epoch()
     }
 
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
@@ -143,7 +181,7 @@ impl Node for RedisNode {
         self.lane.time().advanced()
     }
 
-    fn left_out(&self, guard: Duration) -> Option<Fault> {
+    fn left_out(&self, guard: Option<Duration>) -> Option<Fault> {
         self.lane.left_out(guard)
     }
 

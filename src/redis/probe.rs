@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use crate::mutex::lock;
 use crate::node::Unfit;
+use crate::protocol::memory::{MemoryId, Process};
 
 /// Older servers refuse scripts that read the time before they write.
 const OLDEST_MAJOR_VERSION: u32 = 5;
@@ -13,20 +13,16 @@ const OLDEST_MAJOR_VERSION: u32 = 5;
 /// What `INFO` says of a server, as far as a lock cares.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Facts {
-    pub(super) run_id: Arc<str>,
+    pub(super) process: Process,
     pub(super) version: Arc<str>,
     eviction: Option<Arc<str>>,
     pub(super) forgets: bool,
-    uptime_seconds: i64,
 }
 
 impl Facts {
     /// Reads and judges: `Err` if this server may not vote whatever its state.
     pub(super) fn read(info: &str) -> Result<Facts, Unfit> {
-        let fields: HashMap<&str, &str> = info
-            .lines()
-            .filter_map(|line| line.trim_end().split_once(':'))
-            .collect();
+        let fields = fields(info);
         let field = |name: &str| fields.get(name).copied();
         let need = |name: &str| {
             field(name).ok_or_else(|| Unfit::Unreadable {
@@ -60,28 +56,16 @@ impl Facts {
             });
         }
         Ok(Facts {
-            run_id: run_id.into(),
+            process: Process {
+                run_id: run_id.into(),
+                former_master: former_master(&fields),
+            },
             version: version.into(),
             eviction: field("maxmemory_policy")
                 .filter(|policy| *policy != "noeviction")
                 .map(Arc::from),
             forgets: field("aof_enabled") == Some("0"),
-            uptime_seconds: need("uptime_in_seconds")?
-                .parse()
-                .map_err(|_| Unfit::Unreadable {
-                    detail: "its uptime is not a number".into(),
-                })?,
         })
-    }
-
-    /// For how long it has been running, give or take a second: the difference of two times, each rounded down to seconds.
-    pub(super) fn uptime(&self) -> Duration {
-        Duration::from_secs(u64::try_from(self.uptime_seconds).unwrap_or(0))
-    }
-
-    /// The same, in microseconds.
-    pub(super) fn uptime_micros(&self) -> i64 {
-        self.uptime_seconds.max(0).saturating_mul(1_000_000)
     }
 
     /// Settings under which the server may vote, but should not be run.
@@ -93,6 +77,25 @@ impl Facts {
     }
 }
 
+fn fields(info: &str) -> HashMap<&str, &str> {
+    info.lines()
+        .filter_map(|line| line.trim_end().split_once(':'))
+        .collect()
+}
+
+/// The history that a server took over from its master when it was promoted; zeros stand for none.
+fn former_master(fields: &HashMap<&str, &str>) -> Option<Arc<str>> {
+    let history = fields.get("master_replid2")?;
+    history.bytes().any(|digit| digit != b'0').then(|| (*history).into())
+}
+
+/// Whether this section of `INFO`, "replication", is that of a master whose data has not come from another server since.
+pub(super) fn is_still(info: &str, process: &Process) -> bool {
+    let fields = fields(info);
+    let former = former_master(&fields);
+    fields.get("role") == Some(&"master") && (former.is_none() || former == process.former_master)
+}
+
 /// Which node of a set has claimed which server, by run id: no server votes twice.
 #[derive(Debug, Default)]
 pub(super) struct Roll(Mutex<HashMap<usize, Entry>>);
@@ -101,6 +104,7 @@ pub(super) struct Roll(Mutex<HashMap<usize, Entry>>);
 struct Entry {
     name: Arc<str>,
     run_id: Arc<str>,
+    memory: Option<MemoryId>,
 }
 
 impl Roll {
@@ -120,9 +124,24 @@ impl Roll {
             Entry {
                 name: name.clone(),
                 run_id: run_id.clone(),
+                memory: None,
             },
         );
         Ok(())
+    }
+
+    /// Enters the memory that node number `node` turned out to be.
+    pub(super) fn remember(&self, node: usize, memory: MemoryId) {
+        if let Some(entry) = lock(&self.0).get_mut(&node) {
+            entry.memory = Some(memory);
+        }
+    }
+
+    /// Whether another node is that memory: then this one has a copy, or that one will turn out to be another.
+    pub(super) fn is_taken(&self, node: usize, memory: MemoryId) -> bool {
+        let entries = lock(&self.0);
+        let mut others = entries.iter().filter(|(number, _)| **number != node);
+        others.any(|(_, entry)| entry.memory == Some(memory))
     }
 }
 
@@ -135,7 +154,7 @@ mod tests {
             ("redis_version", "7.0.15"),
             ("redis_mode", "standalone"),
             ("run_id", "abc"),
-            ("uptime_in_seconds", "7"),
+            ("master_replid2", "0000000000000000000000000000000000000000"),
             ("role", "master"),
             ("maxmemory_policy", "noeviction"),
             ("cluster_enabled", "0"),
@@ -156,8 +175,8 @@ mod tests {
     #[test]
     fn a_plain_master_may_vote() {
         let facts = Facts::read(&info(&[])).unwrap();
-        assert_eq!(&*facts.run_id, "abc");
-        assert_eq!(facts.uptime_micros(), 7_000_000);
+        assert_eq!(&*facts.process.run_id, "abc");
+        assert_eq!(facts.process.former_master, None);
         assert!(facts.warnings().is_empty());
     }
 
@@ -187,12 +206,6 @@ mod tests {
                 },
             ),
             (
-                ("uptime_in_seconds", "long"),
-                Unfit::Unreadable {
-                    detail: "its uptime is not a number".into(),
-                },
-            ),
-            (
                 ("role", ""),
                 Unfit::Unreadable {
                     detail: "no role in it".into(),
@@ -211,6 +224,37 @@ mod tests {
         assert!(facts.warnings()[0].contains("allkeys-lru"));
         assert!(!facts.forgets);
         assert!(Facts::read(&info(&[("aof_enabled", "0")])).unwrap().forgets);
+    }
+
+    #[test]
+    fn a_master_whose_data_came_from_another_server_is_told() {
+        let facts = |former| Facts::read(&info(&[("master_replid2", former)])).unwrap();
+        let replication = |role: &str, former: &str| format!("role:{role}\r\nmaster_replid2:{former}\r\n");
+        let (never, once) = (facts("000").process, facts("0ab0").process);
+        assert_eq!(once.former_master.as_deref(), Some("0ab0"));
+        for (info, process, still) in [
+            (replication("master", "000"), &never, true),
+            (replication("slave", "000"), &never, false),
+            (replication("master", "0ab0"), &never, false),
+            (replication("master", "0ab0"), &once, true),
+            (replication("master", "cd"), &once, false),
+            // Forgotten after an hour without replicas.
+            (replication("master", "000"), &once, true),
+        ] {
+            assert_eq!(is_still(&info, process), still, "{info}");
+        }
+    }
+
+    #[test]
+    fn a_memory_is_taken_while_another_node_is_known_to_be_it() {
+        let (roll, memory) = (Roll::default(), MemoryId::from(7));
+        for (node, name) in ["a:1", "b:1"].into_iter().enumerate() {
+            roll.enter(node, &name.into(), &name.into()).unwrap();
+        }
+        roll.remember(0, memory);
+        assert!(roll.is_taken(1, memory) && !roll.is_taken(0, memory));
+        roll.enter(0, &"a:1".into(), &"restarted".into()).unwrap();
+        assert!(!roll.is_taken(1, memory));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use fred::types::Value;
 
 use super::fault;
 use crate::node::{Action, Fault, Fencing, News, OwnerToken, Reply, Request};
+use crate::options::RECORD_SUFFIX;
+use crate::protocol::memory::Record;
 use crate::protocol::token::FencingToken;
 
 pub(super) const LOCK: &str = include_str!("lock.lua");
@@ -17,51 +19,103 @@ const DONE: i64 = 0;
 const TOO_LATE: i64 = -1;
 const MISSING: i64 = -2;
 const FOREIGN: i64 = -3;
+const OTHER_MEMORY: i64 = -4;
+const TOO_EARLY: i64 = -5;
 
 /// The largest number of 16 digits. As a moment, it is in the year 2286.
 const LATEST: i64 = 9_999_999_999_999_999;
 
+/// The memory that a connection leads to, as far as every call over it has to say so.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// The key of the node's record.
+    pub(super) record_key: Arc<str>,
+    /// What the record begins with, and what the channels of this database end in.
+    pub(super) stamp: Arc<str>,
+    pub(super) record: Record,
+    /// How long a memory counts for nothing after that, where there is a guard: the time in which every client has looked at
+    /// the addresses of its nodes again.
+    pub(super) look_period: Duration,
+}
+
+impl Target {
+    pub(super) fn new(prefix: &str, database: u8, record: Record, look_period: Duration) -> Target {
+        Target {
+            record_key: format!("{prefix}{RECORD_SUFFIX}").into(),
+            stamp: format!("{}{}", Record::stamp(record.id), channel_suffix(database)).into(),
+            record,
+            look_period,
+        }
+    }
+
+    /// The first moment, on the node's clock, at which the memory counts for something that wants `guard`.
+    pub(super) fn earliest(&self, guard: Option<Duration>) -> i64 {
+        guard.map_or(0, |guard| self.record.trusted_from(guard.saturating_add(self.look_period)))
+    }
+
+    /// What a node is found to be that counts for nothing before `earliest`, when its clock shows `now`.
+    pub(super) fn too_early(&self, earliest: i64, now: i64) -> Option<Fault> {
+        let micros = |span: i64| Duration::from_micros(u64::try_from(span).unwrap_or(0));
+        (now < earliest).then(|| Fault::Restarted {
+            ago: micros(now.saturating_sub(self.record.since)),
+            remaining: micros(earliest.saturating_sub(now)),
+        })
+    }
+}
+
 /// One request on its way to a node.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Item<'a> {
     pub(super) request: &'a Request,
-    /// A9: the last moment at which something may set a key or let it live on, in microseconds of the node's clock.
+    /// The last moment at which the request may set a key or let it live on, in microseconds of the node's clock (A9).
     pub(super) latest: i64,
-    /// F5: counters below this are from before the node's last start, in microseconds of its clock.
-    pub(super) oldest_counter: i64,
-    /// The plain SET went ahead; what is left is to ask who holds the key.
-    pub(super) only_ask: bool,
 }
 
 impl Item<'_> {
     /// Whether the script looks at the time for it.
     fn is_timed(&self) -> bool {
-        let sets = matches!(self.request.action, Action::Acquire { .. } | Action::Heal { .. });
-        sets && !self.only_ask || matches!(self.request.action, Action::Extend { .. })
+        matches!(
+            self.request.action,
+            Action::Acquire { .. } | Action::Heal { .. } | Action::Extend { .. }
+        )
+    }
+
+    /// The first moment at which the request counts on that memory.
+    fn earliest(&self, target: &Target) -> i64 {
+        match self.request.action {
+            Action::Acquire { guard, .. } => target.earliest(guard),
+            Action::Extend { guarded, .. } => target.earliest(guarded.then_some(Duration::ZERO)),
+            _ => 0,
+        }
     }
 }
 
 /// Arguments of `EVALSHA` or `EVAL`: digest or text, the number of keys, the keys, and a packed string for each request.
 pub(super) fn arguments<'a>(
     script: Value,
+    target: &Target,
     items: impl ExactSizeIterator<Item = Item<'a>> + Clone,
 ) -> Vec<Value> {
-    let count = items.len();
+    let count = items.len() + 1;
     let mut args = Vec::with_capacity(2 + 2 * count);
     args.push(script);
     args.push(Value::Integer(count as i64));
     // All in one buffer, of which each is a part.
     let length: usize = items.clone().map(|item| item.request.key.len() + LONGEST).sum();
-    let mut buffer = Vec::with_capacity(length);
+    let mut buffer = Vec::with_capacity(length + target.record_key.len() + target.stamp.len());
     let mut ends = Vec::with_capacity(2 * count);
     for item in items.clone() {
         buffer.extend_from_slice(item.request.key.as_bytes());
         ends.push(buffer.len());
     }
+    buffer.extend_from_slice(target.record_key.as_bytes());
+    ends.push(buffer.len());
     for item in items {
-        pack(&item, &mut buffer);
+        pack(&item, target, &mut buffer);
         ends.push(buffer.len());
     }
+    buffer.extend_from_slice(target.stamp.as_bytes());
+    ends.push(buffer.len());
     let buffer = Bytes::from(buffer);
     let mut start = 0;
     args.extend(ends.into_iter().map(|end| {
@@ -73,25 +127,27 @@ pub(super) fn arguments<'a>(
 }
 
 /// Longest of all is what mends.
-const LONGEST: usize = 1 + 36 + 5 * DIGITS + 20;
+const LONGEST: usize = 1 + 36 + 6 * DIGITS + 20;
 
 /// Behind the operation's letter and the owner token, numbers of as many digits each, then the TTL.
 const DIGITS: usize = 16;
 
-fn pack(item: &Item<'_>, to: &mut Vec<u8>) {
+fn pack(item: &Item<'_>, target: &Target, to: &mut Vec<u8>) {
     let mut head = |operation| {
         to.push(operation);
         item.request.owner.write(to);
     };
-    let latest = item.latest.clamp(0, LATEST) as u64;
+    let times = |to: &mut Vec<u8>| {
+        digits(item.latest.clamp(0, LATEST) as u64, to);
+        digits(item.earliest(target).clamp(0, LATEST) as u64, to);
+    };
     match item.request.action {
-        Action::Acquire { .. } if item.only_ask => head(b'h'),
         Action::Acquire {
             ttl, fencing: None, ..
         }
         | Action::Heal { ttl, fencing: None } => {
             head(b's');
-            digits(latest, to);
+            times(to);
             number(millis(ttl) as u64, to);
         }
         Action::Acquire {
@@ -100,8 +156,8 @@ fn pack(item: &Item<'_>, to: &mut Vec<u8>) {
             ..
         } => {
             head(b'a');
-            digits(latest, to);
-            start(fencing, item, to);
+            times(to);
+            start(fencing, target, to);
             number(millis(ttl) as u64, to);
         }
         Action::Heal {
@@ -109,8 +165,8 @@ fn pack(item: &Item<'_>, to: &mut Vec<u8>) {
             fencing: Some((fencing, token)),
         } => {
             head(b'm');
-            digits(latest, to);
-            start(fencing, item, to);
+            times(to);
+            start(fencing, target, to);
             digits(token.get(), to);
             number(millis(ttl) as u64, to);
         }
@@ -118,9 +174,9 @@ fn pack(item: &Item<'_>, to: &mut Vec<u8>) {
             head(b'f');
             digits(token.get(), to);
         }
-        Action::Extend { ttl } => {
+        Action::Extend { ttl, .. } => {
             head(b'e');
-            digits(latest, to);
+            times(to);
             number(millis(ttl) as u64, to);
         }
         Action::Release { counter, news } => {
@@ -141,9 +197,16 @@ fn announcement(news: News) -> u8 {
     }
 }
 
-/// Where the releases of a lock are announced.
-pub(super) fn channel(key: &str) -> String {
-    format!("{key}#free")
+/// Where the releases of a lock in this database are announced. Channels know of no databases.
+pub(super) fn channel(key: &str, database: u8) -> String {
+    format!("{key}#free{}", channel_suffix(database))
+}
+
+fn channel_suffix(database: u8) -> String {
+    match database {
+        0 => String::new(),
+        database => format!("@{database}"),
+    }
 }
 
 /// What was published there, if it is an announcement.
@@ -157,10 +220,10 @@ pub(super) fn announced(message: &str) -> Option<(OwnerToken, News)> {
 }
 
 /// How a counter is started: seed, oldest counter, retention.
-fn start(fencing: Fencing, item: &Item<'_>, to: &mut Vec<u8>) {
+fn start(fencing: Fencing, target: &Target, to: &mut Vec<u8>) {
     digits(fencing.seed.get(), to);
     // Two at least: a counter that was missing shows 1.
-    digits(item.oldest_counter.clamp(2, LATEST) as u64, to);
+    digits(target.record.oldest_counter().clamp(2, LATEST) as u64, to);
     digits(fencing.retention.map_or(0, millis).min(LATEST) as u64, to);
 }
 
@@ -203,6 +266,7 @@ pub(super) struct Answer {
 /// Reads the script's answer to `items`; an answer that makes no sense is a fault of the node.
 pub(super) fn read<'a>(
     answer: Value,
+    target: &Target,
     items: impl ExactSizeIterator<Item = Item<'a>> + Clone,
 ) -> Result<Answer, Fault> {
     let Value::Array(mut entries) = answer else {
@@ -222,18 +286,14 @@ pub(super) fn read<'a>(
     let replies = entries
         .into_iter()
         .zip(items)
-        .map(|(entry, item)| reply_of(entry, item.request))
+        .map(|(entry, item)| match (entry, node_time) {
+            (Value::Integer(TOO_EARLY), Some(now)) => Err(target
+                .too_early(item.earliest(target), now)
+                .unwrap_or_else(|| nonsense("refused as too early, at a later time".into()))),
+            (entry, _) => reply_of(entry, item.request),
+        })
         .collect();
     Ok(Answer { replies, node_time })
-}
-
-/// `TIME`'s two strings as microseconds.
-pub(super) fn time_of(seconds: &Value, micros: &Value) -> Result<i64, Fault> {
-    let parse = |value: &Value| value.as_str().and_then(|text| text.parse::<i64>().ok());
-    parse(seconds)
-        .zip(parse(micros))
-        .and_then(|(seconds, micros)| seconds.checked_mul(1_000_000)?.checked_add(micros))
-        .ok_or_else(|| nonsense("time is not two numbers".into()))
 }
 
 fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
@@ -244,11 +304,14 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
     };
     match (entry, request.action) {
         (Value::String(error), _) => Err(fault::from_message(&error)),
+        (Value::Integer(OTHER_MEMORY), action) if !matches!(action, Action::Release { .. }) => {
+            Err(Fault::OtherMemory)
+        }
         (Value::Integer(TOO_LATE), action) if sets || matches!(action, Action::Extend { .. }) => {
             Err(Fault::TooLate)
         }
         (Value::Integer(DONE), _) if sets && !counts => Ok(Reply::Granted { counter: None }),
-        // It was held when the plain SET came, and no longer is.
+        // It was held when the SET came, and no longer is.
         (Value::Integer(MISSING), _) if sets => Ok(Reply::Held {
             remaining: Some(Duration::ZERO),
             holder: None,

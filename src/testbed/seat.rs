@@ -229,18 +229,26 @@ impl Seat {
     }
 }
 
-/// A new server has forgotten nothing. Clients go by this key, which is theirs, and would otherwise leave it out for half a
-/// minute: they cannot tell a new server from one that lost its data. A server that is wiped later loses this too.
+/// A new server has forgotten nothing. Clients go by its record, which is theirs to make, and would otherwise leave the server
+/// out for half a minute: they cannot tell it from one that lost its data. A server that is wiped later loses this, too.
 async fn vouch(spec: &Spec) -> Result<(), TestbedError> {
+    let failed = |source| TestbedError::Connection {
+        node: spec.node,
+        addr: spec.addr,
+        source,
+    };
     let mut stream = connect(spec).await?;
+    let info = resp::call(&mut stream, &["INFO", "server"]).await.map_err(failed)?;
+    let mut lines = info.as_str().unwrap_or_default().lines();
+    let Some(run_id) = lines.find_map(|line| line.trim_end().strip_prefix("run_id:")) else {
+        return Ok(());
+    };
+    let id = uuid::Uuid::new_v4().simple();
+    let record = format!("1 {id} {:016} + {run_id} -", 0);
     // One that cannot keep it, because its settings have it refuse writes, is not vouched for.
-    let _refused = resp::call(&mut stream, &["SET", "quorlock:#memory", "0", "NX"])
+    let _refused = resp::call(&mut stream, &["SET", "quorlock:#node", &record, "NX"])
         .await
-        .map_err(|source| TestbedError::Connection {
-            node: spec.node,
-            addr: spec.addr,
-            source,
-        })?;
+        .map_err(failed)?;
     Ok(())
 }
 

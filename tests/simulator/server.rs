@@ -279,7 +279,7 @@ impl State {
                 }),
             },
             Action::Extend { .. } if time > call.latest => Err(Fault::TooLate),
-            Action::Extend { ttl } => match (self.keys.get_mut(key), mine) {
+            Action::Extend { ttl, .. } => match (self.keys.get_mut(key), mine) {
                 (None, _) => Ok(Reply::Missing),
                 (Some(_), false) => Ok(Reply::Foreign),
                 (Some(key), true) => {

@@ -186,7 +186,7 @@ impl State {
                 }
                 None => Reply::Missing,
             },
-            (Action::Extend { ttl }, Some((owner, until))) => {
+            (Action::Extend { ttl, .. }, Some((owner, until))) => {
                 self.keys
                     .insert(request.key.clone(), (owner, until.max(now + ttl)));
                 Reply::Extended

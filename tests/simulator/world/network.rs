@@ -241,7 +241,7 @@ fn brief(call: &Call) -> String {
         Action::Acquire { ttl, .. } => format!("acquire {ttl:?}"),
         Action::Heal { ttl, .. } => format!("heal {ttl:?}"),
         Action::Raise { token } => format!("raise to {token}"),
-        Action::Extend { ttl } => format!("extend {ttl:?}"),
+        Action::Extend { ttl, .. } => format!("extend {ttl:?}"),
         Action::Release { counter, .. } => format!("release {counter:?}"),
     };
     format!("{what} {}", call.request.key)

@@ -1,0 +1,167 @@
+//! What a node may be asked, as far as the other clients of the set have a say in it (M3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::node::{Action, Fault, ListConflict};
+
+/// Whether the votes of a node count, and until when that is known.
+#[derive(Clone, Debug)]
+pub(super) struct Admission {
+    /// The nodes know that this client uses this memory.
+    pub(super) registered: bool,
+    /// Until when the registration is fresh: other clients rely on no lock being taken after that.
+    pub(super) fresh_until: Instant,
+    /// Other clients use another list of nodes.
+    pub(super) conflict: Option<Arc<ListConflict>>,
+    /// Not all nodes know of this client, so others get until then to object.
+    pub(super) settles_at: Option<Instant>,
+    /// Until when a lease may live that another client holds on the memory that was here before.
+    pub(super) replaced_until: Option<Instant>,
+    /// Until when another client may take locks there.
+    pub(super) in_use_until: Option<Instant>,
+}
+
+impl Admission {
+    /// That of a memory which nobody has been told of.
+    pub(super) fn pending() -> Admission {
+        Admission {
+            registered: false,
+            fresh_until: Instant::now(),
+            conflict: None,
+            settles_at: None,
+            replaced_until: None,
+            in_use_until: None,
+        }
+    }
+
+    /// Why the node gives no lock, or why its confirmation of an extension counts for nothing. `None` for everything else.
+    pub(super) fn objection(&self, action: &Action, now: Instant) -> Option<Fault> {
+        match action {
+            Action::Acquire { guard, .. } => self.objection_to_locks(guard.is_some(), now),
+            Action::Extend { guarded: true, .. } => self.objection_to_renewals(now),
+            _ => None,
+        }
+    }
+
+    /// Why the node gives no new lock.
+    pub(super) fn objection_to_locks(&self, guarded: bool, now: Instant) -> Option<Fault> {
+        if let Some(conflict) = &self.conflict {
+            return Some(Fault::OtherNodes(conflict.clone()));
+        }
+        if !self.registered || self.fresh_until <= now {
+            return Some(unregistered());
+        }
+        let replaced = || left(self.replaced_until, now).map(|remaining| Fault::Replaced { remaining });
+        let unsettled = || left(self.settles_at, now).map(|remaining| Fault::Unsettled { remaining });
+        guarded.then(|| replaced().or_else(unsettled)).flatten()
+    }
+
+    fn objection_to_renewals(&self, now: Instant) -> Option<Fault> {
+        if !self.registered {
+            return Some(unregistered());
+        }
+        left(self.in_use_until, now).map(|remaining| Fault::Replaced { remaining })
+    }
+
+    /// Whether votes that were given before do not count any more.
+    pub(super) fn is_worse_than(&self, before: &Admission, now: Instant) -> bool {
+        let objects = |admission: &Admission| {
+            (
+                admission.objection_to_locks(true, now).is_some(),
+                admission.objection_to_renewals(now).is_some(),
+            )
+        };
+        let (before, after) = (objects(before), objects(self));
+        after.0 && !before.0 || after.1 && !before.1
+    }
+}
+
+fn unregistered() -> Fault {
+    Fault::Disconnected {
+        reason: "the other nodes are not told of it yet".into(),
+    }
+}
+
+fn left(until: Option<Instant>, now: Instant) -> Option<Duration> {
+    until
+        .map(|until| until.saturating_duration_since(now))
+        .filter(|left| !left.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn registered(now: Instant) -> Admission {
+        Admission {
+            registered: true,
+            fresh_until: now + 10 * SECOND,
+            ..Admission::pending()
+        }
+    }
+
+    fn acquire(guard: Option<Duration>) -> Action {
+        Action::Acquire {
+            ttl: SECOND,
+            fencing: None,
+            guard,
+        }
+    }
+
+    const EXTEND: Action = Action::Extend {
+        ttl: SECOND,
+        guarded: true,
+    };
+
+    fn conflict() -> Arc<ListConflict> {
+        Arc::new(ListConflict {
+            ours: vec!["a".into()],
+            theirs: vec!["b".into()],
+            user: "somebody".into(),
+            remaining: SECOND,
+        })
+    }
+
+    #[test]
+    fn what_a_node_is_asked_depends_on_what_the_others_know() {
+        let now = Instant::now();
+        let (soon, good) = (now + SECOND, registered(now));
+        let replaced = Some(Fault::Replaced { remaining: SECOND });
+        let unsettled = Some(Fault::Unsettled { remaining: SECOND });
+        let other = Some(Fault::OtherNodes(conflict()));
+        let pending = Some(unregistered());
+        let cases = [
+            // The admission; what objects to a lock, to one without a guard, and to an extension.
+            (good.clone(), [None, None, None]),
+            (Admission::pending(), [pending.clone(), pending.clone(), pending.clone()]),
+            (Admission { fresh_until: now, ..good.clone() }, [pending.clone(), pending, None]),
+            (Admission { replaced_until: Some(soon), ..good.clone() }, [replaced.clone(), None, None]),
+            (Admission { in_use_until: Some(soon), ..good.clone() }, [None, None, replaced]),
+            (Admission { replaced_until: Some(now), in_use_until: Some(now), ..good.clone() }, [None, None, None]),
+            (Admission { settles_at: Some(soon), ..good.clone() }, [unsettled, None, None]),
+            (Admission { conflict: Some(conflict()), ..good }, [other.clone(), other, None]),
+        ];
+        for (admission, expected) in cases {
+            let actions = [acquire(Some(SECOND)), acquire(None), EXTEND];
+            let said = actions.map(|action| admission.objection(&action, now));
+            assert_eq!(said, expected, "{admission:?}");
+            let raise = Action::Release { counter: None, news: None };
+            assert_eq!(admission.objection(&raise, now), None);
+        }
+    }
+
+    #[test]
+    fn votes_are_void_once_there_is_an_objection_that_was_not_there_before() {
+        let now = Instant::now();
+        let good = registered(now);
+        let bad = Admission { conflict: Some(conflict()), ..good.clone() };
+        let doubted = Admission { in_use_until: Some(now + SECOND), ..good.clone() };
+        assert!(bad.is_worse_than(&good, now) && doubted.is_worse_than(&good, now));
+        assert!(!good.is_worse_than(&good, now) && !good.is_worse_than(&bad, now) && !bad.is_worse_than(&bad, now));
+    }
+}
