@@ -21,6 +21,9 @@ use crate::round::{Home, Owners};
 /// Once a quorum is up, the others get this long to be found misconfigured.
 const GRACE: Duration = Duration::from_millis(250);
 
+/// Names of nodes are resolved again at least this often (L4).
+const LONGEST_LOOK_PERIOD: Duration = Duration::from_secs(5);
+
 /// Everything that can be set about a [`Redlock`]. The defaults are the safe ones.
 ///
 /// ```no_run
@@ -221,7 +224,8 @@ impl RedlockBuilder {
         }
         let owners = Arc::new(OwnerToken::random);
         let home = Home::new(runtime, Clock::new(self.slept), configs.len(), owners);
-        let nodes = RedisNode::set(configs, &self.prefix, timeout, &home.runtime, &home.clock);
+        let period = LONGEST_LOOK_PERIOD.min(self.defaults.guard_window / 6);
+        let nodes = RedisNode::set(configs, &self.prefix, timeout, period, &home.runtime, &home.clock);
         quorum_is_up(&nodes, timeout).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
         Ok(Redlock::from_parts(nodes, self.prefix, self.defaults, home))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::lane::Lane;
-use super::link::{Endpoint, Link};
+use super::link::{Endpoint, Link, Task};
 use super::memory::Predecessor;
 use crate::node::{Fault, Unfit};
 use crate::protocol::backoff::Backoff;
@@ -24,25 +24,9 @@ pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>) {
     let mut before = Predecessor::default();
     loop {
         let (end, fault) = match Link::open(&endpoint, &before).await {
-            Ok((link, mut task)) => {
-                let since = Instant::now();
-                let link = Arc::new(link);
-                lane.up(Arc::clone(&link));
-                let (given_up, fault) = tokio::select! {
-                    fault = task.ended() => (false, fault),
-                    // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
-                    fault = link.failed() => (true, fault),
-                };
-                before.last = Some((link.run_id().clone(), Instant::now()));
-                before.was_replica = false;
-                before.seen_since = link.seen_since();
-                let end = match link.has_served() {
-                    false if given_up => End::Hung,
-                    // One that is lost as soon as it is made counts as a failure like any other.
-                    _ if since.elapsed() <= SLOWEST => End::Failed,
-                    _ => End::Served,
-                };
-                (end, fault)
+            Ok((link, task)) => {
+                link.adopt(false);
+                serve(&endpoint, &lane, &mut before, link, task).await
             }
             Err(fault) => {
                 before.was_replica |= fault == Fault::Unfit(Unfit::Replica);
@@ -52,9 +36,92 @@ pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>) {
         if breaker.is_closed() || end == End::Served {
             tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
         }
+        endpoint.addresses.set_current(None);
         lane.down(&fault);
         sleep(breaker.delay(end, fastrand::u32(..))).await;
     }
+}
+
+/// Uses the link, and the links that follow it as the node's name moves, until one of them ends.
+async fn serve(
+    endpoint: &Endpoint,
+    lane: &Lane,
+    before: &mut Predecessor,
+    link: Link,
+    mut task: Task,
+) -> (End, Fault) {
+    let mut link = Arc::new(link);
+    loop {
+        let since = Instant::now();
+        lane.up(Arc::clone(&link));
+        endpoint.addresses.set_current(link.peer());
+        let (given_up, fault) = tokio::select! {
+            fault = task.ended() => (false, fault),
+            // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
+            fault = link.failed() => (true, fault),
+            moved = follow(endpoint, before, &link) => match moved {
+                Ok((next, next_task)) => {
+                    replace(endpoint, lane, &link, &next);
+                    remember(before, &link);
+                    (link, task) = (Arc::new(next), next_task);
+                    continue;
+                }
+                Err(fault) => (false, fault),
+            },
+        };
+        remember(before, &link);
+        let end = match link.has_served() {
+            false if given_up => End::Hung,
+            // One that is lost as soon as it is made counts as a failure like any other.
+            _ if since.elapsed() <= SLOWEST => End::Failed,
+            _ => End::Served,
+        };
+        return (end, fault);
+    }
+}
+
+/// Waits until the node's name leads elsewhere, and to a server that passes the probe. Until then, the link stays in use
+/// (L4). Fails if the link must not be used any more.
+async fn follow(endpoint: &Endpoint, before: &mut Predecessor, link: &Link) -> Result<(Link, Task), Fault> {
+    let mut known = None;
+    loop {
+        let found = endpoint.addresses.moved(link.peer()).await;
+        before.last = Some((link.run_id().clone(), Instant::now()));
+        before.seen_since = link.seen_since();
+        let fault = match Link::open_at(endpoint, found, before).await {
+            Ok(opened) => return Ok(opened),
+            Err(fault) => fault,
+        };
+        before.was_replica |= fault == Fault::Unfit(Unfit::Replica);
+        // The probe may have entered the other server in the roll.
+        let entered = endpoint
+            .roll
+            .enter(endpoint.number, &endpoint.name, link.run_id());
+        entered.map_err(Fault::Unfit)?;
+        if known.as_ref() != Some(&fault) {
+            let name = &*endpoint.name;
+            tracing::info!(node = name, %fault, "the name leads elsewhere, but not to a node: the connection is kept");
+        }
+        known = Some(fault);
+    }
+}
+
+/// Puts a link to another address in the place of one that is in use.
+fn replace(endpoint: &Endpoint, lane: &Lane, link: &Link, next: &Link) {
+    if let (Some(from), Some(to)) = (link.peer(), next.peer()) {
+        tracing::info!(node = &*endpoint.name, %from, %to, "node moved: its name leads there now");
+    }
+    // Ends what is in flight on the old one, whose answers may still tell the old server's time.
+    let reason = "the node's name leads elsewhere".into();
+    lane.down(&Fault::Disconnected { reason });
+    next.adopt(next.run_id() != link.run_id());
+}
+
+/// Keeps what the next probe has to know of the server that this link led to.
+fn remember(before: &mut Predecessor, link: &Link) {
+    before.last = Some((link.run_id().clone(), Instant::now()));
+    before.was_replica = false;
+    before.seen_since = link.seen_since();
 }
 
 /// How a connection ended, or a try to make one.

@@ -4,6 +4,7 @@
 //! was not probed (A3, A8, R1). So each connection is a client of its own without a reconnect policy; `keeper.rs` makes
 //! the next one.
 
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,6 +21,7 @@ use tokio::task::unconstrained;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::address::{Addresses, pinned};
 use super::call::SHORTEST_PATIENCE;
 use super::memory::{Memory, Predecessor};
 use super::probe::{Facts, Roll};
@@ -37,9 +39,13 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// A connection that has passed the probe.
 pub(super) struct Link {
     client: Client,
+    /// The address that its server's name was resolved to. `None` if it has no name.
+    peer: Option<SocketAddr>,
     /// The script's digest on this server; `None` if the server would not load it ahead.
     digest: Option<Value>,
     time: Arc<ServerTime>,
+    /// What the server's clock showed when it was probed, and between which times of ours.
+    first_time: (i64, i64, i64),
     oldest_counter: i64,
     run_id: Arc<str>,
     memory: Memory,
@@ -81,6 +87,7 @@ pub(super) struct Endpoint {
     pub(super) number: usize,
     pub(super) name: Arc<str>,
     pub(super) config: Config,
+    pub(super) addresses: Addresses,
     pub(super) roll: Arc<Roll>,
     /// In front of all keys.
     pub(super) prefix: Arc<str>,
@@ -91,22 +98,30 @@ pub(super) struct Endpoint {
 impl Link {
     /// Connects and probes (R1). Dropping the future closes what it had opened.
     pub(super) async fn open(endpoint: &Endpoint, before: &Predecessor) -> Result<(Link, Task), Fault> {
-        match tokio::time::timeout(endpoint.timeout, Link::open_without_limit(endpoint, before)).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                let limit = humantime::format_duration(endpoint.timeout);
-                Err(disconnected(
-                    format!("no answer to the first commands within {limit}").into(),
-                ))
-            }
-        }
+        let opening =
+            async { Link::open_without_limit(endpoint, endpoint.addresses.find().await?, before).await };
+        in_time(endpoint, opening).await
     }
 
-    async fn open_without_limit(endpoint: &Endpoint, before: &Predecessor) -> Result<(Link, Task), Fault> {
+    /// The same at one of these addresses.
+    pub(super) async fn open_at(
+        endpoint: &Endpoint,
+        found: Vec<SocketAddr>,
+        before: &Predecessor,
+    ) -> Result<(Link, Task), Fault> {
+        in_time(endpoint, Link::open_without_limit(endpoint, found, before)).await
+    }
+
+    async fn open_without_limit(
+        endpoint: &Endpoint,
+        found: Vec<SocketAddr>,
+        before: &Predecessor,
+    ) -> Result<(Link, Task), Fault> {
+        let peer = endpoint.addresses.choose(found).await?;
         let client = Client::new(
             Config {
                 fail_fast: true,
-                ..endpoint.config.clone()
+                ..pinned(&endpoint.config, peer)
             },
             None,
             Some(connection_config(endpoint.timeout)),
@@ -115,14 +130,19 @@ impl Link {
         let mut task = start(&client).await?;
         tokio::select! {
             biased; // a refusal says more than the end that comes with it
-            link = Link::probe(client, endpoint, before) => Ok((link?, task)),
+            link = Link::probe(client, peer, endpoint, before) => Ok((link?, task)),
             // The library leaves a call alone that is made while the connection ends.
             fault = task.ended() => Err(fault),
         }
     }
 
     /// Asks a server that has just been connected to what there is to know before it may vote (R1, R2).
-    async fn probe(client: Client, endpoint: &Endpoint, before: &Predecessor) -> Result<Link, Fault> {
+    async fn probe(
+        client: Client,
+        peer: Option<SocketAddr>,
+        endpoint: &Endpoint,
+        before: &Predecessor,
+    ) -> Result<Link, Fault> {
         let info: String = client
             .custom(command("INFO"), Vec::<Value>::new())
             .await
@@ -149,7 +169,7 @@ impl Link {
                 });
             }
         };
-        endpoint.time.observe(sent, node_time);
+        let received = endpoint.time.now();
         let now = Instant::now();
         let memory = Memory::of(&client, &facts, &endpoint.prefix, node_time, now, before).await;
         let mut warnings = facts.warnings();
@@ -167,8 +187,10 @@ impl Link {
         let digest = digest.filter(|digest| digest.as_str().is_some_and(|text| is_digest(&text)));
         let link = Link {
             client,
+            peer,
             digest,
             time: endpoint.time.clone(),
+            first_time: (sent, received, node_time),
             oldest_counter: node_time
                 .saturating_sub(facts.uptime_micros())
                 .saturating_add(FORWARD),
@@ -189,6 +211,19 @@ impl Link {
             tracing::warn!(node = &*endpoint.name, "{warning}");
         }
         Ok(link)
+    }
+
+    /// The node is this server from now on. Nothing that was known of the clock holds if it `was_another` just now.
+    pub(super) fn adopt(&self, was_another: bool) {
+        let (sent, received, time) = self.first_time;
+        match was_another {
+            true => self.time.start_over(sent, received, time),
+            false => self.time.observe_between(sent, received, time),
+        }
+    }
+
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 
     pub(super) fn warnings(&self) -> &[String] {
@@ -343,6 +378,19 @@ impl Link {
             }
         }
     }
+}
+
+async fn in_time<T>(
+    endpoint: &Endpoint,
+    opening: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    tokio::time::timeout(endpoint.timeout, opening)
+        .await
+        .unwrap_or_else(|_| {
+            let limit = humantime::format_duration(endpoint.timeout);
+            let reason = format!("no answer to the first commands within {limit}");
+            Err(disconnected(reason.into()))
+        })
 }
 
 /// Not the library's `init`: that leaves its task running when its future is dropped.

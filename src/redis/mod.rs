@@ -3,6 +3,7 @@
 //! | file | |
 //! |---|---|
 //! | `endpoint.rs` | URLs, and what else says how to reach a server |
+//! | `address.rs` | the addresses of its name |
 //! | `keeper.rs` | keeps a node connected |
 //! | `link.rs` | one connection: opened, probed, used until it breaks |
 //! | `probe.rs` | what a server must be before it may vote |
@@ -15,6 +16,7 @@
 //! | `fault.rs` | errors by their right names |
 //! | `tls.rs` | certificates (feature `tls`) |
 
+mod address;
 mod announcements;
 mod call;
 mod endpoint;
@@ -44,6 +46,7 @@ pub use tls::{TlsError, TlsOptions};
 
 use crate::clock::Clock;
 use crate::node::{Fault, Listener, Listening, Node, NodeState, Reply, Request};
+use address::Addresses;
 use announcements::Announcements;
 use lane::Lane;
 use link::Endpoint;
@@ -59,11 +62,13 @@ pub(crate) struct RedisNode {
 }
 
 impl RedisNode {
-    /// A node for each configuration: one set, in which no server may appear twice.
+    /// A node for each configuration: one set, in which no server may appear twice. Names are resolved again
+    /// every `look_period`.
     pub(crate) fn set(
         configs: Vec<NodeConfig>,
         prefix: &str,
         timeout: Duration,
+        look_period: Duration,
         runtime: &Handle,
         clock: &Clock,
     ) -> Vec<Arc<RedisNode>> {
@@ -74,10 +79,12 @@ impl RedisNode {
             let time = Arc::new(ServerTime::new(name.clone(), clock.clone()));
             let lane = Arc::new(Lane::new(time.clone()));
             let stop = CancellationToken::new();
+            let config = config.into_fred();
             let endpoint = Arc::new(Endpoint {
                 number,
                 name: name.clone(),
-                config: config.into_fred(),
+                addresses: Addresses::new(&config, look_period),
+                config,
                 roll: roll.clone(),
                 prefix: prefix.clone(),
                 time,
