@@ -21,7 +21,7 @@ use crate::node::Fault;
 
 /// How long an attempt to connect is given before the next address is tried beside it (RFC 8305).
 const STAGGER: Duration = Duration::from_millis(250);
-/// However short the period is that was asked for.
+/// Names are resolved no more often than that, however short the period that was asked for.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 
 /// Looks a host and a port up.
@@ -45,7 +45,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Those of the server that is configured. A name is resolved again every `period`, less up to half of it at random.
+    /// Takes the name from the configuration. It is resolved again every `period`, less up to half of that at random.
     pub(super) fn new(config: &Config, period: Duration) -> Addresses {
         Addresses::resolved_by(Box::new(look_up), config, period)
     }
@@ -133,6 +133,7 @@ impl Addresses {
         self.current.send_replace(peer);
     }
 
+    /// Returns the address that locks are taken at. `None` if there is none, or no name.
     pub(super) fn current(&self) -> Option<SocketAddr> {
         *self.current.borrow()
     }

@@ -16,9 +16,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial(
             "an_address_that_swallows_connections_does_not_keep_the_node_out",
-            || swallowed(),
+            swallowed,
         ),
-        trial("a_server_that_hangs_does_not_keep_the_node_out", || hung()),
+        trial("a_server_that_hangs_does_not_keep_the_node_out", hung),
         trial("the_reasons_of_all_addresses_are_named_if_none_accepts", || {
             refused()
         }),
