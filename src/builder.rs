@@ -288,7 +288,8 @@ async fn quorum_is_up(
         let all_heard = !states.iter().any(|state| matches!(state, NodeState::Connecting));
         let quorum_up = up >= quorum(nodes.len());
         // A lock is to be had at once, so other clients get their time to be met.
-        let unsettled = |node: &&Arc<RedisNode>| matches!(node.left_out(guard), Some(Fault::Unsettled { .. }));
+        let unsettled =
+            |node: &&Arc<RedisNode>| matches!(node.left_out(guard), Some(Fault::Unsettled { .. }));
         let settled = up - nodes.iter().filter(unsettled).count().min(up) >= quorum(nodes.len());
         if settled && !quorum_seen {
             quorum_seen = true;

@@ -76,9 +76,7 @@ impl Votes {
     pub(crate) fn out_of_reach(&self) -> bool {
         let gone = |vote: &&NodeVote| {
             let answer = vote.answer.as_ref();
-            answer.is_some_and(
-                |answer| matches!(answer, Err(fault) if !fault.is_temporary()),
-            )
+            answer.is_some_and(|answer| matches!(answer, Err(fault) if !fault.is_temporary()))
         };
         self.0.len() - self.0.iter().filter(gone).count() < self.quorum()
     }

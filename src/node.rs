@@ -434,7 +434,9 @@ pub enum Unfit {
         version: Arc<str>,
     },
     /// Other data stands where the node's record should.
-    #[error("the key {key:?} holds other data than the record of a node: another version's, or not quorlock's; use another key prefix, or delete it")]
+    #[error(
+        "the key {key:?} holds other data than the record of a node: another version's, or not quorlock's; use another key prefix, or delete it"
+    )]
     OtherRecord {
         /// The record's key.
         key: Arc<str>,

@@ -33,7 +33,13 @@ pub(crate) const VIEWS_SUFFIX: &str = "#views";
 /// What the keys end in under which clients tell who they are.
 pub(crate) const CLIENT_SUFFIX: &str = "#client";
 /// What no key of a lock may end in. The last one is kept by version 0.1.
-const RESERVED: [&str; 5] = [COUNTER_SUFFIX, RECORD_SUFFIX, VIEWS_SUFFIX, CLIENT_SUFFIX, "#memory"];
+const RESERVED: [&str; 5] = [
+    COUNTER_SUFFIX,
+    RECORD_SUFFIX,
+    VIEWS_SUFFIX,
+    CLIENT_SUFFIX,
+    "#memory",
+];
 /// R2: how long nodes that have restarted do not vote, unless a lock's TTL is longer. The default TTL.
 const DEFAULT_GUARD_WINDOW: Duration = Duration::from_secs(30);
 /// Most nodes in a set.
@@ -297,8 +303,7 @@ pub(crate) fn key(prefix: &str, resource: &str) -> Result<Arc<str>, OptionError>
         });
     }
     let key: Arc<str> = format!("{prefix}{resource}").into();
-    match RESERVED.into_iter().find(|suffix| key.ends_with(suffix))
-    {
+    match RESERVED.into_iter().find(|suffix| key.ends_with(suffix)) {
         Some(suffix) => Err(OptionError::ReservedName { key, suffix }),
         None => Ok(key),
     }

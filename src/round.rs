@@ -246,7 +246,9 @@ impl Round {
     /// Takes back the votes of nodes that have turned out to be other servers since they were asked, or to have lost their
     /// memory; whether there were any. What such a node has granted, the server in its place may grant to somebody else.
     pub(crate) fn void_stale_votes(&mut self) -> bool {
-        let stale: Vec<usize> = (0..self.answers.len()).filter(|node| self.is_stale(*node)).collect();
+        let stale: Vec<usize> = (0..self.answers.len())
+            .filter(|node| self.is_stale(*node))
+            .collect();
         for node in &stale {
             self.answers[*node] = Some(Err(stale_vote()));
         }
@@ -355,7 +357,8 @@ impl Round {
 /// What has become of a vote that does not count any more. What it stood for may be there all the same.
 fn stale_vote() -> Fault {
     Fault::ConnectionLost {
-        reason: "the node has turned out to be another server, or to have lost its memory, since it voted".into(),
+        reason: "the node has turned out to be another server, or to have lost its memory, since it voted"
+            .into(),
     }
 }
 

@@ -203,7 +203,12 @@ mod tests {
     }
 
     fn record(durability: Durability, former: Option<&str>) -> Record {
-        Record::new(MemoryId(7), 1_700_000_000_000_000, process("run1", former), durability)
+        Record::new(
+            MemoryId(7),
+            1_700_000_000_000_000,
+            process("run1", former),
+            durability,
+        )
     }
 
     /// Which servers are the memory that their record names, case by case.
@@ -219,21 +224,105 @@ mod tests {
         let cases = [
             // The process that the record names.
             ("still running", Full, None, ("run1", None), Full, Is::Same),
-            ("still running, keeps nothing", Partial, None, ("run1", None), Partial, Is::Same),
-            ("turned out to keep nothing", Full, None, ("run1", None), Partial, Is::Renamed { durable: false }),
+            (
+                "still running, keeps nothing",
+                Partial,
+                None,
+                ("run1", None),
+                Partial,
+                Is::Same,
+            ),
+            (
+                "turned out to keep nothing",
+                Full,
+                None,
+                ("run1", None),
+                Partial,
+                Is::Renamed { durable: false },
+            ),
             ("does not say", Full, None, ("run1", None), Unknown, Is::Same),
-            ("keeps everything only by now", Partial, None, ("run1", None), Full, Is::Same),
+            (
+                "keeps everything only by now",
+                Partial,
+                None,
+                ("run1", None),
+                Full,
+                Is::Same,
+            ),
             // Its data came from another server meanwhile.
-            ("replica for a moment", Full, None, ("run1", Some("other")), Full, Is::New),
-            ("again", Full, Some("other"), ("run1", Some("third")), Full, Is::New),
-            ("promoted before the record", Full, Some("other"), ("run1", Some("other")), Full, Is::Same),
-            ("that is forgotten after an hour", Full, Some("other"), ("run1", None), Full, DURABLE),
+            (
+                "replica for a moment",
+                Full,
+                None,
+                ("run1", Some("other")),
+                Full,
+                Is::New,
+            ),
+            (
+                "again",
+                Full,
+                Some("other"),
+                ("run1", Some("third")),
+                Full,
+                Is::New,
+            ),
+            (
+                "promoted before the record",
+                Full,
+                Some("other"),
+                ("run1", Some("other")),
+                Full,
+                Is::Same,
+            ),
+            (
+                "that is forgotten after an hour",
+                Full,
+                Some("other"),
+                ("run1", None),
+                Full,
+                DURABLE,
+            ),
             // Another process.
-            ("restarted with all data", Full, None, ("run2", None), Full, DURABLE),
-            ("restarted, had lost some", Partial, None, ("run2", None), Full, Is::New),
-            ("restarted with weaker settings", Full, None, ("run2", None), Partial, Is::New),
-            ("restarted, does not say", Full, None, ("run2", None), Unknown, Is::New),
-            ("a replica was promoted", Full, None, ("run2", Some("run1's")), Full, Is::New),
+            (
+                "restarted with all data",
+                Full,
+                None,
+                ("run2", None),
+                Full,
+                DURABLE,
+            ),
+            (
+                "restarted, had lost some",
+                Partial,
+                None,
+                ("run2", None),
+                Full,
+                Is::New,
+            ),
+            (
+                "restarted with weaker settings",
+                Full,
+                None,
+                ("run2", None),
+                Partial,
+                Is::New,
+            ),
+            (
+                "restarted, does not say",
+                Full,
+                None,
+                ("run2", None),
+                Unknown,
+                Is::New,
+            ),
+            (
+                "a replica was promoted",
+                Full,
+                None,
+                ("run2", Some("run1's")),
+                Full,
+                Is::New,
+            ),
         ];
         for (case, written, former, (run_id, came_from), now, expected) in cases {
             let found = record(written, former);
@@ -283,7 +372,10 @@ mod tests {
     fn a_memory_is_trusted_a_guard_after_it_began() {
         let record = record(Full, None);
         assert_eq!(record.trusted_from(Duration::ZERO), record.since);
-        assert_eq!(record.trusted_from(Duration::from_secs(3)), record.since + 3_000_000);
+        assert_eq!(
+            record.trusted_from(Duration::from_secs(3)),
+            record.since + 3_000_000
+        );
         assert_eq!(record.trusted_from(Duration::MAX), i64::MAX);
     }
 }

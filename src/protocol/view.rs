@@ -183,8 +183,16 @@ mod tests {
 
     #[test]
     fn views_are_read_as_they_were_written() {
-        for text in ["1@a", "1@a 2@b ?@c", "?@/run/re\u{20}dis@1%.sock", "3@[::1]:6379/2"] {
-            let view = View::new([(Some(MemoryId::from(1)), Arc::from(text)), (None, Arc::from("x y@\n%"))]);
+        for text in [
+            "1@a",
+            "1@a 2@b ?@c",
+            "?@/run/re\u{20}dis@1%.sock",
+            "3@[::1]:6379/2",
+        ] {
+            let view = View::new([
+                (Some(MemoryId::from(1)), Arc::from(text)),
+                (None, Arc::from("x y@\n%")),
+            ]);
             let written = view.to_string();
             assert_eq!(written.split(' ').count(), 2, "{written}");
             assert!(!written.contains('\n'));

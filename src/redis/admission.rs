@@ -138,19 +138,62 @@ mod tests {
         let cases = [
             // The admission; what objects to a lock, to one without a guard, and to an extension.
             (good.clone(), [None, None, None]),
-            (Admission::pending(), [pending.clone(), pending.clone(), pending.clone()]),
-            (Admission { fresh_until: now, ..good.clone() }, [pending.clone(), pending, None]),
-            (Admission { replaced_until: Some(soon), ..good.clone() }, [replaced.clone(), None, None]),
-            (Admission { in_use_until: Some(soon), ..good.clone() }, [None, None, replaced]),
-            (Admission { replaced_until: Some(now), in_use_until: Some(now), ..good.clone() }, [None, None, None]),
-            (Admission { settles_at: Some(soon), ..good.clone() }, [unsettled, None, None]),
-            (Admission { conflict: Some(conflict()), ..good }, [other.clone(), other, None]),
+            (
+                Admission::pending(),
+                [pending.clone(), pending.clone(), pending.clone()],
+            ),
+            (
+                Admission {
+                    fresh_until: now,
+                    ..good.clone()
+                },
+                [pending.clone(), pending, None],
+            ),
+            (
+                Admission {
+                    replaced_until: Some(soon),
+                    ..good.clone()
+                },
+                [replaced.clone(), None, None],
+            ),
+            (
+                Admission {
+                    in_use_until: Some(soon),
+                    ..good.clone()
+                },
+                [None, None, replaced],
+            ),
+            (
+                Admission {
+                    replaced_until: Some(now),
+                    in_use_until: Some(now),
+                    ..good.clone()
+                },
+                [None, None, None],
+            ),
+            (
+                Admission {
+                    settles_at: Some(soon),
+                    ..good.clone()
+                },
+                [unsettled, None, None],
+            ),
+            (
+                Admission {
+                    conflict: Some(conflict()),
+                    ..good
+                },
+                [other.clone(), other, None],
+            ),
         ];
         for (admission, expected) in cases {
             let actions = [acquire(Some(SECOND)), acquire(None), EXTEND];
             let said = actions.map(|action| admission.objection(&action, now));
             assert_eq!(said, expected, "{admission:?}");
-            let raise = Action::Release { counter: None, news: None };
+            let raise = Action::Release {
+                counter: None,
+                news: None,
+            };
             assert_eq!(admission.objection(&raise, now), None);
         }
     }
@@ -159,9 +202,19 @@ mod tests {
     fn votes_are_void_once_there_is_an_objection_that_was_not_there_before() {
         let now = Instant::now();
         let good = registered(now);
-        let bad = Admission { conflict: Some(conflict()), ..good.clone() };
-        let doubted = Admission { in_use_until: Some(now + SECOND), ..good.clone() };
+        let bad = Admission {
+            conflict: Some(conflict()),
+            ..good.clone()
+        };
+        let doubted = Admission {
+            in_use_until: Some(now + SECOND),
+            ..good.clone()
+        };
         assert!(bad.is_worse_than(&good, now) && doubted.is_worse_than(&good, now));
-        assert!(!good.is_worse_than(&good, now) && !good.is_worse_than(&bad, now) && !bad.is_worse_than(&bad, now));
+        assert!(
+            !good.is_worse_than(&good, now)
+                && !good.is_worse_than(&bad, now)
+                && !bad.is_worse_than(&bad, now)
+        );
     }
 }

@@ -5,6 +5,8 @@
 //! the next command.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,6 +21,7 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::address::{Addresses, pinned};
 use super::link::{self, Endpoint, Task};
 use super::script;
 use crate::node::{Fault, Listener, Listening};
@@ -111,7 +114,11 @@ async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>
         }
         let since = Instant::now();
         let fault = match Connection::open(&endpoint).await {
-            Ok(connection) => connection.serve(&mut audience, &mut inbox).await,
+            Ok(connection) => {
+                connection
+                    .serve(&endpoint.addresses, &mut audience, &mut inbox)
+                    .await
+            }
             Err(fault) => Some(fault),
         };
         let was_of_use = audience.channels.values().any(|channel| channel.live);
@@ -261,6 +268,8 @@ impl Drop for Audience {
 /// A connection that nothing but subscriptions is sent over.
 struct Connection {
     client: Client,
+    /// The address that the node's name was resolved to. `None` if it has no name.
+    peer: Option<SocketAddr>,
     task: Task,
     messages: Receiver<Message>,
     patience: Duration,
@@ -270,12 +279,24 @@ struct Connection {
 type Confirmation = BoxFuture<'static, (Vec<Name>, Result<(), Fault>)>;
 
 impl Connection {
+    /// Connects to the server that locks are taken on, if there is a choice.
     async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
+        timeout(endpoint.timeout, Connection::open_without_limit(endpoint))
+            .await
+            .unwrap_or_else(|_| Err(link::disconnected("no answer".into())))
+    }
+
+    async fn open_without_limit(endpoint: &Endpoint) -> Result<Connection, Fault> {
+        let addresses = &endpoint.addresses;
+        let peer = match addresses.current() {
+            None => addresses.choose(addresses.find().await?).await?,
+            current => current,
+        };
         let config = Config {
             fail_fast: true,
             // Announcements come in between answers.
             version: RespVersion::RESP3,
-            ..endpoint.config.clone()
+            ..pinned(&endpoint.config, peer)
         };
         let performance = PerformanceConfig {
             default_command_timeout: endpoint.timeout,
@@ -285,11 +306,10 @@ impl Connection {
         let connection = link::connection_config(endpoint.timeout);
         let client = Client::new(config, Some(performance), Some(connection), None);
         let messages = client.message_rx();
-        let task = timeout(endpoint.timeout, link::start(&client))
-            .await
-            .map_err(|_| link::disconnected("no answer".into()))??;
+        let task = link::start(&client).await?;
         Ok(Connection {
             client,
+            peer,
             task,
             messages,
             patience: endpoint.timeout,
@@ -299,6 +319,7 @@ impl Connection {
     /// Until nobody has listened for a while (`None`), or the connection ends.
     async fn serve(
         mut self,
+        addresses: &Addresses,
         audience: &mut Audience,
         inbox: &mut mpsc::UnboundedReceiver<Order>,
     ) -> Option<Fault> {
@@ -306,6 +327,7 @@ impl Connection {
         let confirmation = self.subscribe(audience.names()).await;
         confirmations.push(confirmation);
         let mut idle_since = Instant::now();
+        let mut left = pin!(addresses.left(self.peer));
         loop {
             let is_idle = audience.channels.is_empty();
             tokio::select! {
@@ -344,6 +366,7 @@ impl Connection {
                     idle_since = Instant::now();
                 }
                 fault = self.task.ended() => return Some(fault),
+                () = &mut left => return Some(link::disconnected("the node has moved".into())),
                 () = sleep_until(idle_since + KEPT), if is_idle => return None,
             }
         }

@@ -38,6 +38,9 @@ mod tests {
         let described = describe();
         assert!(!described.contains(' '), "{described}");
         let pid = std::process::id();
-        assert!(readable(&described).ends_with(&format!("(pid {pid})")), "{described}");
+        assert!(
+            readable(&described).ends_with(&format!("(pid {pid})")),
+            "{described}"
+        );
     }
 }

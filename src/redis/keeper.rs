@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::lane::Lane;
-use super::link::{Endpoint, Link};
+use super::link::{Endpoint, Link, Task};
 use super::members::Members;
+use crate::node::Fault;
 use crate::protocol::backoff::Backoff;
 
 /// Between two tries to connect.
@@ -21,34 +22,84 @@ const HUNG_SLOWEST: Duration = Duration::from_secs(2);
 pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>, members: Arc<Members>) {
     let mut breaker = Breaker::default();
     loop {
-        let (end, fault) = match Link::open(&endpoint).await {
-            Ok((link, mut task)) => {
-                let since = Instant::now();
-                let link = Arc::new(link);
-                lane.up(Arc::clone(&link));
-                members.changed();
-                let (given_up, fault) = tokio::select! {
-                    fault = task.ended() => (false, fault),
-                    // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
-                    fault = link.failed() => (true, fault),
-                };
-                let end = match link.has_served() {
-                    false if given_up => End::Hung,
-                    // One that is lost as soon as it is made counts as a failure like any other.
-                    _ if since.elapsed() <= SLOWEST => End::Failed,
-                    _ => End::Served,
-                };
-                (end, fault)
-            }
+        let opened = Link::open(&endpoint).await;
+        let adopted = opened.and_then(|(link, task)| link.adopt(&endpoint, None).map(|()| (link, task)));
+        let (end, fault) = match adopted {
+            Ok((link, task)) => serve(&endpoint, &lane, &members, link, task).await,
             Err(fault) => (End::Failed, fault),
         };
         if breaker.is_closed() || end == End::Served {
             tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
         }
+        endpoint.addresses.set_current(None);
         lane.down(&fault);
         members.changed();
         sleep(breaker.delay(end, fastrand::u32(..))).await;
     }
+}
+
+/// Uses the link, and the links that follow it as the node's name moves, until one of them ends.
+async fn serve(
+    endpoint: &Endpoint,
+    lane: &Lane,
+    members: &Members,
+    link: Link,
+    mut task: Task,
+) -> (End, Fault) {
+    let mut link = Arc::new(link);
+    loop {
+        let since = Instant::now();
+        lane.up(Arc::clone(&link));
+        members.changed();
+        endpoint.addresses.set_current(link.peer());
+        let (given_up, fault) = tokio::select! {
+            fault = task.ended() => (false, fault),
+            // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
+            fault = link.failed() => (true, fault),
+            (next, next_task) = follow(endpoint, &link) => {
+                replace(endpoint, lane, &link, &next);
+                (link, task) = (Arc::new(next), next_task);
+                continue;
+            }
+        };
+        let end = match link.has_served() {
+            false if given_up => End::Hung,
+            // One that is lost as soon as it is made counts as a failure like any other.
+            _ if since.elapsed() <= SLOWEST => End::Failed,
+            _ => End::Served,
+        };
+        return (end, fault);
+    }
+}
+
+/// Waits until the node's name leads elsewhere, and to a server that passes the probe. Until then, the link stays in use
+/// (M4).
+async fn follow(endpoint: &Endpoint, link: &Link) -> (Link, Task) {
+    let mut known = None;
+    loop {
+        let found = endpoint.addresses.moved(link.peer()).await;
+        let opened = Link::open_at(endpoint, found).await;
+        let fault =
+            match opened.and_then(|(next, task)| next.adopt(endpoint, Some(link)).map(|()| (next, task))) {
+                Ok(opened) => return opened,
+                Err(fault) => fault,
+            };
+        if known.as_ref() != Some(&fault) {
+            let name = &*endpoint.name;
+            tracing::info!(node = name, %fault, "the name leads elsewhere, but not to a node: the connection is kept");
+        }
+        known = Some(fault);
+    }
+}
+
+/// Puts a link to another address in the place of one that is in use.
+fn replace(endpoint: &Endpoint, lane: &Lane, link: &Link, next: &Link) {
+    if let (Some(from), Some(to)) = (link.peer(), next.peer()) {
+        tracing::info!(node = &*endpoint.name, %from, %to, "node moved: its name leads there now");
+    }
+    // Ends what is in flight on the old one.
+    let reason = "the node's name leads elsewhere".into();
+    lane.down(&Fault::Disconnected { reason });
 }
 
 /// How a connection ended, or a try to make one.

@@ -12,8 +12,8 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::call::{Call, Job, Manner, Resend, answer_all};
 use super::admission::Admission;
+use super::call::{Call, Job, Manner, Resend, answer_all};
 use super::link::Link;
 use super::time::ServerTime;
 use crate::mutex::lock;
@@ -222,7 +222,11 @@ impl Lane {
                 continue;
             }
             // The next connection may lead to another memory, which nobody has admitted.
-            if !state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, &link)) {
+            if !state
+                .link
+                .as_ref()
+                .is_some_and(|current| Arc::ptr_eq(current, &link))
+            {
                 let fault = state.down.clone();
                 drop(state);
                 answer_all(jobs, &Err(fault));
@@ -323,7 +327,9 @@ impl Lane {
     pub(super) fn left_out(&self, guard: Option<Duration>) -> Option<Fault> {
         let state = self.state();
         let link = state.link.as_ref()?;
-        let refused = state.admission.objection_to_locks(guard.is_some(), Instant::now());
+        let refused = state
+            .admission
+            .objection_to_locks(guard.is_some(), Instant::now());
         refused.or_else(|| link.too_early(guard))
     }
 

@@ -4,6 +4,7 @@
 //! was not probed (A3, A8, R1). So each connection is a client of its own without a reconnect policy; `keeper.rs` makes
 //! the next one.
 
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,11 +20,13 @@ use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 
+use super::address::{Addresses, pinned};
 use super::call::{Manner, SHORTEST_PATIENCE};
+use super::memory::{self, Identity};
 use super::probe::{self, Facts, Roll};
 use super::script::Target;
 use super::time::ServerTime;
-use super::{fault, memory, script};
+use super::{fault, script};
 use crate::node::{Fault, Reply};
 use crate::protocol::memory::{Process, Record};
 
@@ -33,9 +36,13 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// A connection that has passed the probe.
 pub(super) struct Link {
     client: Client,
+    /// The address that its server's name was resolved to. `None` if it has no name.
+    peer: Option<SocketAddr>,
     /// The script's digest on this server; `None` if the server would not load it ahead.
     digest: Option<Value>,
     time: Arc<ServerTime>,
+    /// What the server's clock showed when it was probed, and between which times of ours.
+    first_time: (i64, i64, i64),
     process: Process,
     target: Target,
     warnings: Vec<String>,
@@ -76,6 +83,7 @@ pub(super) struct Endpoint {
     pub(super) number: usize,
     pub(super) name: Arc<str>,
     pub(super) config: Config,
+    pub(super) addresses: Addresses,
     pub(super) roll: Arc<Roll>,
     /// In front of all keys.
     pub(super) prefix: Arc<str>,
@@ -94,22 +102,21 @@ impl Endpoint {
 impl Link {
     /// Connects and probes (R1). Dropping the future closes what it had opened.
     pub(super) async fn open(endpoint: &Endpoint) -> Result<(Link, Task), Fault> {
-        match tokio::time::timeout(endpoint.timeout, Link::open_without_limit(endpoint)).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                let limit = humantime::format_duration(endpoint.timeout);
-                Err(disconnected(
-                    format!("no answer to the first commands within {limit}").into(),
-                ))
-            }
-        }
+        let opening = async { Link::open_without_limit(endpoint, endpoint.addresses.find().await?).await };
+        in_time(endpoint, opening).await
     }
 
-    async fn open_without_limit(endpoint: &Endpoint) -> Result<(Link, Task), Fault> {
+    /// The same at one of these addresses.
+    pub(super) async fn open_at(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<(Link, Task), Fault> {
+        in_time(endpoint, Link::open_without_limit(endpoint, found)).await
+    }
+
+    async fn open_without_limit(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<(Link, Task), Fault> {
+        let peer = endpoint.addresses.choose(found).await?;
         let client = Client::new(
             Config {
                 fail_fast: true,
-                ..endpoint.config.clone()
+                ..pinned(&endpoint.config, peer)
             },
             None,
             Some(connection_config(endpoint.timeout)),
@@ -118,14 +125,14 @@ impl Link {
         let mut task = start(&client).await?;
         tokio::select! {
             biased; // a refusal says more than the end that comes with it
-            link = Link::probe(client, endpoint) => Ok((link?, task)),
+            link = Link::probe(client, peer, endpoint) => Ok((link?, task)),
             // The library leaves a call alone that is made while the connection ends.
             fault = task.ended() => Err(fault),
         }
     }
 
     /// Asks a server that has just been connected to what there is to know before it may vote (R1, R2).
-    async fn probe(client: Client, endpoint: &Endpoint) -> Result<Link, Fault> {
+    async fn probe(client: Client, peer: Option<SocketAddr>, endpoint: &Endpoint) -> Result<Link, Fault> {
         let info: String = client
             .custom(command("INFO"), Vec::<Value>::new())
             .await
@@ -134,11 +141,15 @@ impl Link {
         if info.lines().any(|line| line.trim_end() == "loading:1") {
             return Err(Fault::Loading);
         }
-        let (memory, shortcoming) = memory::identify(&client, endpoint, &facts).await?;
+        let Identity {
+            record,
+            shortcoming,
+            time,
+        } = memory::identify(&client, endpoint, &facts).await?;
         let target = Target::new(
             &endpoint.prefix,
             endpoint.database(),
-            memory,
+            record,
             endpoint.look_period,
         );
         let mut warnings = facts.warnings();
@@ -155,8 +166,10 @@ impl Link {
         let digest = digest.filter(|digest| digest.as_str().is_some_and(|text| is_digest(&text)));
         let link = Link {
             client,
+            peer,
             digest,
             time: endpoint.time.clone(),
+            first_time: time,
             process: facts.process,
             target,
             warnings,
@@ -170,11 +183,37 @@ impl Link {
             "node connected"
         );
         // A young memory is told by `left_out` for as long as it is one.
-        let youth = link.too_early(Some(Duration::ZERO)).map(|fault| fault.to_string());
+        let youth = link
+            .too_early(Some(Duration::ZERO))
+            .map(|fault| fault.to_string());
         for warning in link.warnings.iter().chain(&youth) {
             tracing::warn!(node = &*endpoint.name, "{warning}");
         }
         Ok(link)
+    }
+
+    /// Takes the server for the node from now on, in place of the one that `before` leads to.
+    ///
+    /// Fails if another node of the set has come to be that server.
+    pub(super) fn adopt(&self, endpoint: &Endpoint, before: Option<&Link>) -> Result<(), Fault> {
+        let entered = endpoint.roll.enter(
+            endpoint.number,
+            &endpoint.name,
+            &self.process.run_id,
+            self.memory().id,
+        );
+        entered.map_err(Fault::Unfit)?;
+        let (sent, received, time) = self.first_time;
+        // Nothing that was known of the clock of another server holds.
+        match before.is_some_and(|before| before.process.run_id != self.process.run_id) {
+            true => self.time.start_over(sent, received, time),
+            false => self.time.observe_between(sent, received, time),
+        }
+        Ok(())
+    }
+
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 
     pub(super) fn warnings(&self) -> &[String] {
@@ -259,7 +298,13 @@ impl Link {
     pub(super) fn consider(&self, fault: Option<&Fault>) {
         if matches!(
             fault,
-            Some(Fault::OtherMemory | Fault::ReadOnly | Fault::ClusterDown | Fault::Unfit(_) | Fault::Auth { .. })
+            Some(
+                Fault::OtherMemory
+                    | Fault::ReadOnly
+                    | Fault::ClusterDown
+                    | Fault::Unfit(_)
+                    | Fault::Auth { .. }
+            )
         ) {
             self.changed.cancel();
         }
@@ -277,7 +322,12 @@ impl Link {
     }
 
     /// Runs one of the small scripts, by its text.
-    pub(super) async fn run(&self, script: &'static str, keys: &[String], args: Vec<Value>) -> Result<Value, Fault> {
+    pub(super) async fn run(
+        &self,
+        script: &'static str,
+        keys: &[String],
+        args: Vec<Value>,
+    ) -> Result<Value, Fault> {
         self.look_at(run(&self.client, script, keys, args).await)
     }
 
@@ -305,6 +355,19 @@ impl Link {
             }
         }
     }
+}
+
+async fn in_time<T>(
+    endpoint: &Endpoint,
+    opening: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    tokio::time::timeout(endpoint.timeout, opening)
+        .await
+        .unwrap_or_else(|_| {
+            let limit = humantime::format_duration(endpoint.timeout);
+            let reason = format!("no answer to the first commands within {limit}");
+            Err(disconnected(reason.into()))
+        })
 }
 
 /// Not the library's `init`: that leaves its task running when its future is dropped.

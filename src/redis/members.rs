@@ -193,7 +193,9 @@ impl Members {
         let mut act = if is_new { Act::Look } else { Act::Add };
         let mut answers = Vec::new();
         for _ in 0..MOST_TRIES {
-            let asked = links.iter().map(|(number, link)| self.ask(*number, link, &view, act));
+            let asked = links
+                .iter()
+                .map(|(number, link)| self.ask(*number, link, &view, act));
             answers = join_all(asked).await.into_iter().flatten().collect();
             let in_conflict = self.judge(&view, &answers);
             let all_added = answers.iter().all(|answer: &Answer| answer.registered.added);
@@ -220,7 +222,10 @@ impl Members {
         }
         let addresses = self.nodes.iter().map(|(address, _)| address.clone());
         let view = View::new(state.ids.iter().copied().zip(addresses));
-        (view, state.conflict.is_some() || state.admitted.iter().all(Option::is_none))
+        (
+            view,
+            state.conflict.is_some() || state.admitted.iter().all(Option::is_none),
+        )
     }
 
     /// Judges the lists of others: whether one of them is a conflict.
@@ -230,7 +235,10 @@ impl Members {
         for other in answers.iter().flat_map(|answer| &answer.registered.others) {
             match other.text.parse::<View>() {
                 Ok(parsed) if view.compare(&parsed) == Difference::OtherNodes => {
-                    if conflict.as_ref().is_none_or(|known| known.remaining < other.remaining) {
+                    if conflict
+                        .as_ref()
+                        .is_none_or(|known| known.remaining < other.remaining)
+                    {
                         conflict = Some(ListConflict {
                             ours: view.addresses(),
                             theirs: parsed.addresses(),
@@ -266,7 +274,12 @@ impl Members {
         // Nobody can have missed a client that is registered everywhere.
         let everywhere = answers.len() == self.nodes.len();
         let mut unsettled: Option<Duration> = None;
-        for Answer { number, link, registered } in answers {
+        for Answer {
+            number,
+            link,
+            registered,
+        } in answers
+        {
             let (address, lane) = &self.nodes[*number];
             let id = link.memory().id;
             if conflict.is_none() && registered.added {
@@ -279,7 +292,10 @@ impl Members {
                 conflict: conflict.clone(),
                 ..Admission::pending()
             };
-            let left = self.settling().checked_sub(registered.standing).filter(|_| !everywhere);
+            let left = self
+                .settling()
+                .checked_sub(registered.standing)
+                .filter(|_| !everywhere);
             if let Some(left) = left.filter(|left| !left.is_zero()) {
                 unsettled = unsettled.max(Some(left));
                 // Until the next look.
@@ -331,7 +347,12 @@ impl Members {
             Value::from(view.to_string()),
             Value::from(&*self.client),
         ];
-        args.extend(lock(&self.state).compatible.iter().map(|text| Value::from(&**text)));
+        args.extend(
+            lock(&self.state)
+                .compatible
+                .iter()
+                .map(|text| Value::from(&**text)),
+        );
         let asked = async {
             link.look().await?;
             link.run(VIEWS, &keys, args).await

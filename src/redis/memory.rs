@@ -20,20 +20,29 @@ const MOST_TRIES: u32 = 8;
 /// A record from later than this by the node's own clock was made before that clock was put back.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
-/// Reads the record of a server that was just probed, or makes one. With it: what is wrong with how the server keeps what it
-/// acknowledges.
-pub(super) async fn identify(
-    client: &Client,
-    endpoint: &Endpoint,
-    facts: &Facts,
-) -> Result<(Record, Option<String>), Fault> {
-    endpoint
-        .roll
-        .enter(endpoint.number, &endpoint.name, &facts.process.run_id)
-        .map_err(Fault::Unfit)?;
+/// The memory that a server turned out to be.
+pub(super) struct Identity {
+    pub(super) record: Record,
+    /// The warning about how the server keeps what it acknowledges.
+    pub(super) shortcoming: Option<String>,
+    /// A time of the node's clock, behind two of ours between which it was read.
+    pub(super) time: (i64, i64, i64),
+}
+
+/// Reads the record of a server that was just probed, or makes one.
+pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts) -> Result<Identity, Fault> {
+    let known = endpoint.roll.check(endpoint.number, &facts.process.run_id);
+    known.map_err(Fault::Unfit)?;
     let (durability, shortcoming) = durability(client, facts).await;
-    let new = || Record::new(MemoryId::from(uuid::Uuid::new_v4().as_u128()), 0, facts.process.clone(), durability);
-    let (mut text, mut now) = exchange(client, endpoint, Vec::new()).await?;
+    let new = || {
+        Record::new(
+            MemoryId::from(uuid::Uuid::new_v4().as_u128()),
+            0,
+            facts.process.clone(),
+            durability,
+        )
+    };
+    let (mut text, mut time) = exchange(client, endpoint, Vec::new()).await?;
     for _ in 0..MOST_TRIES {
         let found = match text.parse::<Record>() {
             Ok(record) => Some(record),
@@ -47,7 +56,7 @@ pub(super) async fn identify(
         let finding = found.as_ref().map_or(Finding::New, |record| {
             let is_taken = endpoint.roll.is_taken(endpoint.number, record.id);
             // A guard that counts from a time to come could last for ever.
-            match record.since > now.saturating_add(CLOCK_TOLERANCE.as_micros() as i64) {
+            match record.since > time.2.saturating_add(CLOCK_TOLERANCE.as_micros() as i64) {
                 true => Finding::New,
                 false => record.judge(&facts.process, durability, is_taken),
             }
@@ -55,9 +64,11 @@ pub(super) async fn identify(
         let mut args = vec![Value::from(&*text)];
         match finding {
             Finding::Same => {
-                let record = found.unwrap_or_else(new);
-                endpoint.roll.remember(endpoint.number, record.id);
-                return Ok((record, shortcoming));
+                return Ok(Identity {
+                    record: found.unwrap_or_else(new),
+                    shortcoming,
+                    time,
+                });
             }
             Finding::Renamed(record) => args.push(Value::from(record.to_string())),
             Finding::New => {
@@ -71,13 +82,20 @@ pub(super) async fn identify(
             }
         }
         // Judged again as it is then, whoever has written it: what was written is found to be right.
-        (text, now) = exchange(client, endpoint, args).await?;
+        (text, time) = exchange(client, endpoint, args).await?;
     }
-    Err(link::disconnected("its record does not stay as it was written".into()))
+    Err(link::disconnected(
+        "its record does not stay as it was written".into(),
+    ))
 }
 
-/// Reads the record, or replaces it if it is still the one that was read. The record as it is now, and the node's time.
-async fn exchange(client: &Client, endpoint: &Endpoint, args: Vec<Value>) -> Result<(String, i64), Fault> {
+/// Reads the record, or replaces it if it is still the one that was read. The record as it is now, and the time, as in
+/// [`Identity`].
+async fn exchange(
+    client: &Client,
+    endpoint: &Endpoint,
+    args: Vec<Value>,
+) -> Result<(String, (i64, i64, i64)), Fault> {
     let sent = endpoint.time.now();
     let key = format!("{}{RECORD_SUFFIX}", endpoint.prefix);
     let answer = link::run(client, RECORD, &[key], args).await?;
@@ -87,8 +105,8 @@ async fn exchange(client: &Client, endpoint: &Endpoint, args: Vec<Value>) -> Res
     let [record, Value::Integer(now)] = &parts[..] else {
         return Err(nonsense());
     };
-    endpoint.time.observe(sent, *now);
-    Ok((record.as_string().ok_or_else(nonsense)?, *now))
+    let time = (sent, endpoint.time.now(), *now);
+    Ok((record.as_string().ok_or_else(nonsense)?, time))
 }
 
 fn nonsense() -> Fault {

@@ -3,6 +3,7 @@
 //! | file | |
 //! |---|---|
 //! | `endpoint.rs` | URLs, and what else says how to reach a server |
+//! | `address.rs` | the addresses of its name |
 //! | `keeper.rs` | keeps a node connected |
 //! | `link.rs` | one connection: opened, probed, used until it breaks |
 //! | `probe.rs` | what a server must be before it may vote |
@@ -18,6 +19,7 @@
 //! | `fault.rs` | errors by their right names |
 //! | `tls.rs` | certificates (feature `tls`) |
 
+mod address;
 mod admission;
 mod announcements;
 mod call;
@@ -50,6 +52,7 @@ pub use tls::{TlsError, TlsOptions};
 
 use crate::clock::Clock;
 use crate::node::{Action, Fault, Listener, Listening, Node, NodeState, Reply, Request};
+use address::Addresses;
 use announcements::Announcements;
 use lane::Lane;
 use link::Endpoint;
@@ -70,7 +73,8 @@ pub(crate) struct RedisNode {
 }
 
 impl RedisNode {
-    /// A node for each configuration: one set, in which no server may appear twice.
+    /// A node for each configuration: one set, in which no server may appear twice. Names are resolved again
+    /// every `look_period`.
     pub(crate) fn set(
         configs: Vec<NodeConfig>,
         prefix: &str,
@@ -98,10 +102,13 @@ impl RedisNode {
         runtime.spawn(stop.clone().run_until_cancelled_owned(members.clone().keep()));
         let stop_all = Arc::new(stop.clone().drop_guard());
         let start = |(number, (config, (name, lane))): (usize, (NodeConfig, (Arc<str>, Arc<Lane>)))| {
+            let config = config.into_fred();
             let endpoint = Arc::new(Endpoint {
                 number,
                 name: name.clone(),
-                config: config.into_fred(),
+                // The new server is to be connected to and probed within the period, too.
+                addresses: Addresses::new(&config, look_period / 2),
+                config,
                 roll: roll.clone(),
                 prefix: prefix.clone(),
                 time: lane.time().clone(),

@@ -86,7 +86,10 @@ fn fields(info: &str) -> HashMap<&str, &str> {
 /// The history that a server took over from its master when it was promoted; zeros stand for none.
 fn former_master(fields: &HashMap<&str, &str>) -> Option<Arc<str>> {
     let history = fields.get("master_replid2")?;
-    history.bytes().any(|digit| digit != b'0').then(|| (*history).into())
+    history
+        .bytes()
+        .any(|digit| digit != b'0')
+        .then(|| (*history).into())
 }
 
 /// Whether this section of `INFO`, "replication", is that of a master whose data has not come from another server since.
@@ -104,44 +107,51 @@ pub(super) struct Roll(Mutex<HashMap<usize, Entry>>);
 struct Entry {
     name: Arc<str>,
     run_id: Arc<str>,
-    memory: Option<MemoryId>,
+    memory: MemoryId,
 }
 
 impl Roll {
+    /// Refuses a server that another node than number `node` leads to already.
+    pub(super) fn check(&self, node: usize, run_id: &Arc<str>) -> Result<(), Unfit> {
+        refuse_twice(&lock(&self.0), node, run_id)
+    }
+
     /// Enters the server behind node number `node`, in place of the one that was there before.
-    pub(super) fn enter(&self, node: usize, name: &Arc<str>, run_id: &Arc<str>) -> Result<(), Unfit> {
+    pub(super) fn enter(
+        &self,
+        node: usize,
+        name: &Arc<str>,
+        run_id: &Arc<str>,
+        memory: MemoryId,
+    ) -> Result<(), Unfit> {
         let mut entries = lock(&self.0);
-        let taken = entries
-            .iter()
-            .find(|(number, entry)| **number != node && entry.run_id == *run_id);
-        if let Some((_, entry)) = taken {
-            return Err(Unfit::Duplicate {
-                other: entry.name.clone(),
-            });
-        }
+        refuse_twice(&entries, node, run_id)?;
         entries.insert(
             node,
             Entry {
                 name: name.clone(),
                 run_id: run_id.clone(),
-                memory: None,
+                memory,
             },
         );
         Ok(())
-    }
-
-    /// Enters the memory that node number `node` turned out to be.
-    pub(super) fn remember(&self, node: usize, memory: MemoryId) {
-        if let Some(entry) = lock(&self.0).get_mut(&node) {
-            entry.memory = Some(memory);
-        }
     }
 
     /// Whether another node is that memory: then this one has a copy, or that one will turn out to be another.
     pub(super) fn is_taken(&self, node: usize, memory: MemoryId) -> bool {
         let entries = lock(&self.0);
         let mut others = entries.iter().filter(|(number, _)| **number != node);
-        others.any(|(_, entry)| entry.memory == Some(memory))
+        others.any(|(_, entry)| entry.memory == memory)
+    }
+}
+
+fn refuse_twice(entries: &HashMap<usize, Entry>, node: usize, run_id: &Arc<str>) -> Result<(), Unfit> {
+    let mut others = entries.iter().filter(|(number, _)| **number != node);
+    match others.find(|(_, entry)| entry.run_id == *run_id) {
+        Some((_, entry)) => Err(Unfit::Duplicate {
+            other: entry.name.clone(),
+        }),
+        None => Ok(()),
     }
 }
 
@@ -247,27 +257,26 @@ mod tests {
 
     #[test]
     fn a_memory_is_taken_while_another_node_is_known_to_be_it() {
-        let (roll, memory) = (Roll::default(), MemoryId::from(7));
-        for (node, name) in ["a:1", "b:1"].into_iter().enumerate() {
-            roll.enter(node, &name.into(), &name.into()).unwrap();
-        }
-        roll.remember(0, memory);
-        assert!(roll.is_taken(1, memory) && !roll.is_taken(0, memory));
-        roll.enter(0, &"a:1".into(), &"restarted".into()).unwrap();
-        assert!(!roll.is_taken(1, memory));
+        let (roll, one, other) = (Roll::default(), MemoryId::from(7), MemoryId::from(8));
+        let enter = |node, name: &str, id| roll.enter(node, &name.into(), &name.into(), id).unwrap();
+        enter(0, "a:1", one);
+        enter(1, "b:1", other);
+        assert!(roll.is_taken(1, one) && !roll.is_taken(0, one));
+        enter(0, "restarted", other);
+        assert!(!roll.is_taken(1, one));
     }
 
     #[test]
     fn a_server_is_entered_once_and_a_restarted_one_again() {
         let roll = Roll::default();
         let (a, b): (Arc<str>, Arc<str>) = ("a:1".into(), "b:1".into());
-        roll.enter(0, &a, &"run1".into()).unwrap();
-        roll.enter(0, &a, &"run1".into()).unwrap();
-        assert_eq!(
-            roll.enter(1, &b, &"run1".into()).unwrap_err(),
-            Unfit::Duplicate { other: a.clone() }
-        );
-        roll.enter(0, &a, &"run2".into()).unwrap();
-        roll.enter(1, &b, &"run1".into()).unwrap();
+        let enter = |node, name, run: &str| roll.enter(node, name, &run.into(), MemoryId::from(7));
+        enter(0, &a, "run1").unwrap();
+        enter(0, &a, "run1").unwrap();
+        let duplicate = Unfit::Duplicate { other: a.clone() };
+        assert_eq!(enter(1, &b, "run1").unwrap_err(), duplicate);
+        assert_eq!(roll.check(1, &"run1".into()).unwrap_err(), duplicate);
+        enter(0, &a, "run2").unwrap();
+        enter(1, &b, "run1").unwrap();
     }
 }

@@ -50,7 +50,9 @@ impl Target {
 
     /// The first moment, on the node's clock, at which the memory counts for something that wants `guard`.
     pub(super) fn earliest(&self, guard: Option<Duration>) -> i64 {
-        guard.map_or(0, |guard| self.record.trusted_from(guard.saturating_add(self.look_period)))
+        guard.map_or(0, |guard| {
+            self.record.trusted_from(guard.saturating_add(self.look_period))
+        })
     }
 
     /// What a node is found to be that counts for nothing before `earliest`, when its clock shows `now`.

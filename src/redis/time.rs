@@ -49,7 +49,16 @@ impl ServerTime {
 
     /// The server's clock showed `time` some time between `sent`, of our time, and now.
     pub(super) fn observe(&self, sent: i64, time: i64) {
-        let received = self.now();
+        self.observe_between(sent, self.now(), time);
+    }
+
+    /// The node is another server from now on, whose clock showed `time` some time between these times of ours.
+    pub(super) fn start_over(&self, sent: i64, received: i64, time: i64) {
+        *self.seen() = Some(NodeClock::new(sent, received, time));
+    }
+
+    /// The server's clock showed `time` some time between these times of ours.
+    pub(super) fn observe_between(&self, sent: i64, received: i64, time: i64) {
         let step = {
             let mut seen = self.seen();
             match seen.as_mut() {

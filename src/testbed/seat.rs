@@ -238,7 +238,9 @@ async fn vouch(spec: &Spec) -> Result<(), TestbedError> {
         source,
     };
     let mut stream = connect(spec).await?;
-    let info = resp::call(&mut stream, &["INFO", "server"]).await.map_err(failed)?;
+    let info = resp::call(&mut stream, &["INFO", "server"])
+        .await
+        .map_err(failed)?;
     let mut lines = info.as_str().unwrap_or_default().lines();
     let Some(run_id) = lines.find_map(|line| line.trim_end().strip_prefix("run_id:")) else {
         return Ok(());

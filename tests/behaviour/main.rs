@@ -14,6 +14,8 @@ mod exclusion;
 mod expiry;
 mod extending;
 mod fencing;
+#[path = "../common/log.rs"]
+mod log;
 mod names;
 mod nodes;
 mod outages;

@@ -1,16 +1,14 @@
 //! Passwords and owner tokens are shown nowhere.
 
 use std::fmt::{Debug, Display};
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::node::Fault;
 use quorlock::testbed::{Data, Testbed};
 use quorlock::{ConnectError, Redlock};
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::common::{ask, eventually};
+use crate::log::Log;
 use crate::world::{Behaviour, Case, World, behaviours, cases};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
@@ -24,45 +22,6 @@ pub(crate) fn cases() -> Vec<Case> {
         a_missing_password_is_named,
         a_password_that_changed_is_named_and_not_shown,
     ]
-}
-
-/// Everything that is logged on this thread, of all levels.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn start() -> (Log, tracing::subscriber::DefaultGuard) {
-        let log = Log::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_writer(log.clone())
-            .finish();
-        let guard = tracing::subscriber::set_default(subscriber);
-        (log, guard)
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Log;
-
-    fn make_writer(&self) -> Log {
-        self.clone()
-    }
 }
 
 fn shown(what: &(impl Display + Debug)) -> String {

@@ -39,8 +39,7 @@ pub(crate) fn unique(what: &str) -> String {
 }
 
 /// `EVAL` it to learn how many locks a node has. Counters stay when locks go, and so does what nodes are given to remember.
-pub(crate) const LOCK_KEYS: &str =
-    "return #redis.call('KEYS', '*') - #redis.call('KEYS', '*#fence') - #redis.call('KEYS', '*#node') - #redis.call('KEYS', '*#views') - #redis.call('KEYS', '*#client')";
+pub(crate) const LOCK_KEYS: &str = "return #redis.call('KEYS', '*') - #redis.call('KEYS', '*#fence') - #redis.call('KEYS', '*#node') - #redis.call('KEYS', '*#views') - #redis.call('KEYS', '*#client')";
 
 /// Locks on servers that were just started and keep no memory: the restart guard would leave them out for half a minute.
 pub(crate) async fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Redlock {
