@@ -46,7 +46,8 @@ async fn who_waits_in_one_database_hears_no_release_in_another() {
     let message: String = first.get_payload().unwrap();
     assert!(
         message.ends_with(owner.as_str().unwrap()),
-        "{message} of {owner:?}"
+        "{message} is not the release by {:?}",
+        owner.as_str()
     );
     drop(waiting.await.unwrap().unwrap());
 }

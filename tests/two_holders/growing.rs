@@ -25,14 +25,16 @@ async fn change_to(list: &[usize]) {
     let mut changed = Client::new("the new list", || short(&new));
     while let Some(client) = clients.pop() {
         // As long as one of them runs.
-        let error = changed.try_acquire("job", &holders).await.unwrap_err();
+        let attempt = changed.try_acquire("job", &holders).await;
+        let error = attempt.expect_err("a client of the old list still runs");
         assert!(tells_both_lists(&error, [&old, &new]), "{error}");
         client.end().await;
     }
     changed.succeed("job", &holders).await;
     // From now on, it is the old list that is refused.
     let mut left_over = Client::new("the old list, once more", || short(&old));
-    let error = left_over.try_acquire("job", &holders).await.unwrap_err();
+    let attempt = left_over.try_acquire("job", &holders).await;
+    let error = attempt.expect_err("a client of the new list runs");
     assert!(tells_both_lists(&error, [&old, &new]), "{error}");
     all_up(changed.redlock()).await;
     eventually("new nodes grant locks, too", async || {
