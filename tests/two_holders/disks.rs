@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use quorlock::testbed::{Data, TestNode, Testbed};
+use quorlock::RedlockBuilder;
+use quorlock::testbed::{Data, TestNode, Testbed, TestbedError};
+use tokio::time::sleep;
 
-use crate::{Client, Holders, acquire_on_two, wide};
+use crate::{Client, Holders, WINDOW, acquire_on_two, short, wide};
 
 fn data(node: &TestNode) -> PathBuf {
     node.folder().join("data")
@@ -29,49 +32,38 @@ fn back_up(node: &TestNode) {
     copy(&data(node), &node.folder().join("backup"));
 }
 
-async fn put_back(node: &TestNode) {
-    node.kill().await.unwrap();
+async fn put_back(node: &TestNode) -> Result<(), TestbedError> {
+    node.kill().await?;
     fs::remove_dir_all(data(node)).unwrap();
     fs::rename(node.folder().join("backup"), data(node)).unwrap();
-    node.restart(Data::Keep).await.unwrap();
+    node.restart(Data::Keep).await
 }
 
 /// The servers write everything to disk, and their disks are then taken back to before the lock was granted.
-#[tokio::test]
-async fn a_backup_of_running_servers_is_put_back_on_a_majority() {
+async fn put_back_after<B: Fn(&[String]) -> RedlockBuilder>(age: Duration, builder: B) {
     let testbed = Testbed::start(3).await.unwrap();
     let urls = testbed.urls();
+    let builder = || builder(&urls);
     let holders = Holders::default();
-    let mut first = Client::connected("first", || wide(&urls)).await;
-    let mut second = Client::connected("second", || wide(&urls)).await;
-    testbed.nodes()[..2].iter().for_each(back_up);
-    let lease = first.try_acquire("job", &holders).await.unwrap();
-    for node in &testbed.nodes()[..2] {
-        put_back(node).await;
-    }
+    let mut first = Client::connected("first", builder).await;
+    let mut second = Client::connected("second", builder).await;
+    let majority = &testbed.nodes()[..2];
+    majority.iter().for_each(back_up);
+    sleep(age).await;
+    let lease = first.acquire("job", &holders).await;
+    try_join_all(majority.iter().map(put_back)).await.unwrap();
     second.contest(&lease, &holders).await;
 }
 
-/// As above. The servers were restarted since, so the backup is of an earlier process.
+/// Nothing that clients left on the nodes is still in use by then.
 #[tokio::test]
-async fn a_backup_of_stopped_servers_is_put_back_on_a_majority() {
-    let testbed = Testbed::start(3).await.unwrap();
-    let urls = testbed.urls();
-    let holders = Holders::default();
-    let mut before = Client::connected("before", || wide(&urls)).await;
-    before.succeed("job", &holders).await;
-    for node in &testbed.nodes()[..2] {
-        node.kill().await.unwrap();
-        back_up(node);
-        node.restart(Data::Keep).await.unwrap();
-    }
-    let mut first = Client::connected("first", || wide(&urls)).await;
-    let mut second = Client::connected("second", || wide(&urls)).await;
-    let lease = first.try_acquire("job", &holders).await.unwrap();
-    for node in &testbed.nodes()[..2] {
-        put_back(node).await;
-    }
-    second.contest(&lease, &holders).await;
+async fn a_backup_from_long_ago_is_put_back_on_a_majority() {
+    put_back_after(2 * WINDOW, |urls| short(urls).watchdog(false)).await;
+}
+
+#[tokio::test]
+async fn a_backup_from_just_before_is_put_back_on_a_majority() {
+    put_back_after(Duration::ZERO, |urls| wide(urls)).await;
 }
 
 /// The lease stands on the first two of three nodes; the second of them swaps its disk with another server.

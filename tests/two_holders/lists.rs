@@ -65,7 +65,7 @@ async fn second_is_refused(first: &[usize], away: &[usize], how: Away, second: &
     let mut first = Client::connected("the first list", || wide(&ours).node_budget(budget)).await;
     all_up(first.redlock()).await;
     try_join_all(away().map(|node| how.begin(node))).await.unwrap();
-    let lease = first.try_acquire("job", &holders).await.unwrap();
+    let lease = first.acquire("job", &holders).await;
     join_all(away().map(|node| given_up(first.redlock(), node))).await;
     try_join_all(away().map(|node| how.end(node))).await.unwrap();
     all_up(first.redlock()).await;
@@ -117,7 +117,7 @@ async fn three_nodes_of_which_one_is_away_from_the_start_then_five() {
     let holders = Holders::default();
     testbed.nodes()[2].stop().unwrap();
     let mut first = Client::connected("three nodes", || short(&ours)).await;
-    let lease = first.try_acquire("job", &holders).await.unwrap();
+    let lease = first.acquire("job", &holders).await;
     testbed.nodes()[2].resume().unwrap();
     let mut second = Client::new("five nodes", || short(&theirs));
     let error = second.try_acquire("job", &holders).await.unwrap_err();

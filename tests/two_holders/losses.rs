@@ -15,7 +15,7 @@ async fn flushed(losers: usize, watchdog: bool) {
     let holders = Holders::default();
     let mut first = Client::connected("first", || short(&urls).watchdog(watchdog)).await;
     let mut second = Client::connected("second", || short(&urls)).await;
-    let lease = first.try_acquire("job", &holders).await.unwrap();
+    let lease = first.acquire("job", &holders).await;
     let waiting = {
         let (waiter, holders) = (short(&urls).connect().await.unwrap(), holders.clone());
         let request = waiter.lock("job").within(PATIENCE);
@@ -69,7 +69,7 @@ async fn records_that_are_deleted_by_hand() {
     let holders = Holders::default();
     let mut first = Client::connected("first", || short(&urls)).await;
     let mut second = Client::connected("second", || short(&urls)).await;
-    let lease = first.try_acquire("job", &holders).await.unwrap();
+    let lease = first.acquire("job", &holders).await;
     for node in &testbed.nodes()[..2] {
         let delete = "local n = 0 \
              for _, pattern in ipairs({'*#node', '*#memory'}) do \

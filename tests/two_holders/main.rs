@@ -187,7 +187,7 @@ pub(crate) async fn acquire_on_two(
 ) -> Lease {
     let third = &testbed.nodes()[2];
     third.kill().await.unwrap();
-    let lease = first.try_acquire("job", holders).await.unwrap();
+    let lease = first.acquire("job", holders).await;
     third.restart(Data::Keep).await.unwrap();
     all_up(second.redlock()).await;
     lease

@@ -29,10 +29,15 @@ async fn a_client_of_the_new_servers_does_not_get_what_is_held_on_the_old_ones()
     let urls = testbed.urls()[..3].to_vec();
     let holders = Holders::default();
     let mut first = Client::connected("the client of the old servers", || short(&urls)).await;
-    let lease = first.try_acquire("job", &holders).await.unwrap();
+    let lease = first.acquire("job", &holders).await;
     move_two(&testbed).await;
     let mut second = Client::new("the client of the new servers", || short(&urls));
     let taken = second.contest(&lease, &holders).await;
+    let told = first.redlock().nodes().iter().any(|node| node.left_out.is_some());
+    assert!(
+        !lease.is_held() || told,
+        "the first client knows nothing of the move"
+    );
     drop((lease, taken));
     first.end().await;
     second.succeed("job", &holders).await;
