@@ -63,7 +63,7 @@ async fn a_backup_from_long_ago_is_put_back_on_a_majority() {
 
 #[tokio::test]
 async fn a_backup_from_just_before_is_put_back_on_a_majority() {
-    put_back_after(Duration::ZERO, |urls| wide(urls)).await;
+    put_back_after(Duration::ZERO, wide).await;
 }
 
 /// The lease stands on the first two of three nodes; the second of them swaps its disk with another server.

@@ -16,10 +16,13 @@ async fn change_to(list: &[usize]) {
     let old = testbed.urls()[..3].to_vec();
     let new: Vec<_> = list.iter().map(|&node| testbed.nodes()[node].url()).collect();
     let holders = Holders::default();
-    let mut clients = Vec::new();
+    let (mut clients, mut handles) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let mut client = Client::connected("the old list", || short(&old)).await;
-        client.succeed("job", &holders).await;
+        let lease = client.acquire("job", &holders).await;
+        // A handle may be kept. When its lease is over, nothing is in use for it.
+        handles.push(lease.handle());
+        drop(lease.release().await);
         clients.push(client);
     }
     let mut changed = Client::new("the new list", || short(&new));
@@ -28,7 +31,7 @@ async fn change_to(list: &[usize]) {
         let attempt = changed.try_acquire("job", &holders).await;
         let error = attempt.expect_err("a client of the old list still runs");
         assert!(tells_both_lists(&error, [&old, &new]), "{error}");
-        client.end().await;
+        client.end(&holders).await;
     }
     changed.succeed("job", &holders).await;
     // From now on, it is the old list that is refused.

@@ -77,6 +77,12 @@ impl Holders {
             token,
         });
     }
+
+    /// Drops the handles of leases that are over.
+    fn forget_ended(&self) {
+        let mut grants = self.0.lock().unwrap();
+        grants.retain(|grant| grant.lease.is_held());
+    }
 }
 
 /// A client that connects when it first wants a lock. If it is refused, it connects anew with the next attempt.
@@ -147,8 +153,9 @@ impl<'a> Client<'a> {
         drop(lease.release().await);
     }
 
-    /// Ends the client, its registrations included.
-    pub(crate) async fn end(mut self) {
+    /// Ends the client. Nothing of it is left then: neither leases nor what else would keep its connections.
+    pub(crate) async fn end(mut self, holders: &Holders) {
+        holders.forget_ended();
         if let Some(redlock) = self.redlock.take() {
             redlock.shutdown().await;
         }

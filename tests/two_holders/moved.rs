@@ -39,7 +39,7 @@ async fn a_client_of_the_new_servers_does_not_get_what_is_held_on_the_old_ones()
         "the first client knows nothing of the move"
     );
     drop((lease, taken));
-    first.end().await;
+    first.end(&holders).await;
     second.succeed("job", &holders).await;
 }
 
@@ -48,9 +48,9 @@ async fn a_client_of_the_new_servers_does_not_get_what_is_held_on_the_old_ones()
 async fn clients_of_old_and_new_servers_do_not_both_get_a_lock() {
     let testbed = testbed().await;
     let urls = testbed.urls()[..3].to_vec();
-    let (warm, holders) = (Holders::default(), Holders::default());
+    let holders = Holders::default();
     let mut first = Client::connected("the client of the old servers", || short(&urls)).await;
-    first.succeed("warm", &warm).await;
+    first.succeed("warm", &Holders::default()).await;
     move_two(&testbed).await;
     let mut second = Client::new("the client of the new servers", || short(&urls));
     // One of them gets it, or neither as long as both live.
@@ -58,6 +58,6 @@ async fn clients_of_old_and_new_servers_do_not_both_get_a_lock() {
         let taken = second.contest(&lease, &holders).await;
         drop((lease, taken));
     }
-    first.end().await;
+    first.end(&holders).await;
     second.succeed("job", &holders).await;
 }

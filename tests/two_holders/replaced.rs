@@ -35,7 +35,7 @@ async fn replaced(old_lives: bool) {
     second.contest(&lease, &holders).await;
     assert!(!lease.is_held(), "it was contested until its end");
     if old_lives {
-        first.end().await; // as long as it is there, the two clients differ in what the second node is
+        first.end(&holders).await; // as long as it is there, the two clients differ in what the second node is
     }
     second.succeed("job", &holders).await;
 }
