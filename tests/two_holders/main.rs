@@ -43,7 +43,8 @@ pub(crate) struct Holders(Arc<Mutex<Vec<Grant>>>);
 
 struct Grant {
     holder: String,
-    lease: LeaseHandle,
+    /// `None` once it is known to be over.
+    lease: Option<LeaseHandle>,
     token: Option<FencingToken>,
 }
 
@@ -55,13 +56,14 @@ impl Holders {
         let token = lease.fencing_token();
         let mut grants = self.0.lock().unwrap();
         for earlier in grants.iter() {
+            let valid = earlier.lease.as_ref().filter(|earlier| earlier.is_held());
             assert!(
-                !(earlier.lease.is_held() && lease.is_held()),
+                valid.is_none() || !lease.is_held(),
                 "two holders of {}: {} with token {:?} has {:?} left, and {holder} got it with token {token:?} ({})",
                 lease.resource(),
                 earlier.holder,
                 earlier.token,
-                earlier.lease.remaining(),
+                valid.map(|earlier| earlier.remaining()),
                 lease.votes(),
             );
             assert!(
@@ -73,7 +75,7 @@ impl Holders {
         }
         grants.push(Grant {
             holder: holder.to_owned(),
-            lease: lease.handle(),
+            lease: Some(lease.handle()),
             token,
         });
     }
@@ -81,7 +83,9 @@ impl Holders {
     /// Drops the handles of leases that are over.
     fn forget_ended(&self) {
         let mut grants = self.0.lock().unwrap();
-        grants.retain(|grant| grant.lease.is_held());
+        for grant in grants.iter_mut() {
+            grant.lease = grant.lease.take().filter(|lease| lease.is_held());
+        }
     }
 }
 
