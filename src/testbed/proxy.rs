@@ -48,6 +48,7 @@ enum Order {
     HoldFromServer,
     Hold,
     DropConnections,
+    LeadTo(SocketAddr),
     Cut,
     Heal,
 }
@@ -123,6 +124,12 @@ impl Proxy {
         self.order(Order::DropConnections);
     }
 
+    /// Leads new connections to another server, as when an address is given to a new server. Open connections stay with the
+    /// server that they have. The node's own [`direct_addr`](super::TestNode::direct_addr) undoes it; nothing else does.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.order(Order::LeadTo(server));
+    }
+
     /// Undoes [`cut`](Proxy::cut) and the black holes. The [`delay`](Proxy::delay) stays.
     pub fn heal(&self) {
         self.order(Order::Heal);
@@ -185,6 +192,10 @@ impl Desk {
                 .path
                 .send_modify(|path| (path.to_server, path.from_server) = (false, false)),
             Order::DropConnections => self.drop_connections().await,
+            Order::LeadTo(server) => {
+                self.connect_waiting().await;
+                self.server = server;
+            }
             Order::Cut => {
                 self.drop_connections().await;
                 self.cut = true;
@@ -205,11 +216,16 @@ impl Desk {
 
     /// Resets all connections, those included that the kernel has accepted and we have not seen yet.
     async fn drop_connections(&mut self) {
+        self.connect_waiting().await;
+        self.connections.shutdown().await;
+    }
+
+    /// Connects the clients that the kernel has accepted and we have not seen yet.
+    async fn connect_waiting(&mut self) {
         tokio::task::yield_now().await; // lets the runtime hear of them
         while let Some(Ok(client)) = accept(self.listener.as_ref()).now_or_never() {
             self.connect(client);
         }
-        self.connections.shutdown().await;
     }
 
     /// Listens, unless it does. A failure is tried again by `work`.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorlock::testbed::Data;
+use quorlock::testbed::{Data, Testbed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -132,6 +132,31 @@ async fn dropped_connections_can_be_made_again_at_once() {
         }
     }
     client(&testbed).await;
+}
+
+#[tokio::test]
+async fn new_connections_lead_to_another_server_and_open_ones_stay() {
+    let testbed = Testbed::builder().nodes(2).proxies(true).start().await.unwrap();
+    let [node, other] = testbed.nodes() else { panic!() };
+    let proxy = node.proxy().unwrap();
+    let mut old = client(&testbed).await;
+    proxy.lead_to(other.direct_addr());
+    let mut new = client(&testbed).await;
+    // What ends connections or heals the network changes nothing about it.
+    proxy.heal();
+    for (stream, server) in [(&mut old, node), (&mut new, other)] {
+        stream.write_all(b"INCR n\r\n").await.unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b":1\r\n");
+        assert_eq!(server.command(&["GET", "n"]).await.unwrap().as_str(), Some("1"));
+    }
+    proxy.lead_to(node.direct_addr());
+    let mut back = client(&testbed).await;
+    back.write_all(b"INCR n\r\n").await.unwrap();
+    let mut answer = [0; 4];
+    back.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b":2\r\n");
 }
 
 #[tokio::test]
