@@ -222,7 +222,15 @@ impl RedlockBuilder {
         let owners = Arc::new(OwnerToken::random);
         let home = Home::new(runtime, Clock::new(self.slept), configs.len(), owners);
         let window = self.defaults.guard_window;
-        let nodes = RedisNode::set(configs, &self.prefix, timeout, window, &home.runtime, &home.clock);
+        let nodes = RedisNode::set(
+            configs,
+            &self.prefix,
+            timeout,
+            window,
+            &home.runtime,
+            &home.clock,
+            &home.closed,
+        );
         quorum_is_up(&nodes, timeout, terms.guard).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
         Ok(Redlock::from_parts(nodes, self.prefix, self.defaults, home))

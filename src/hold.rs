@@ -45,7 +45,8 @@ pub(crate) struct Hold {
     home: Home,
     jumps: watch::Receiver<u64>,
     state: watch::Sender<State>,
-    _watched: Watched,
+    /// Until it ends.
+    watched: Mutex<Option<Watched>>,
 }
 
 /// What can change about a lease.
@@ -93,7 +94,7 @@ impl Hold {
             stragglers: claim.take_stragglers(),
             claim: Mutex::new(Some(claim)),
             jumps: home.clock.jumps(),
-            _watched: home.clock.lease(),
+            watched: Mutex::new(Some(home.clock.lease())),
             state: watch::Sender::new(State {
                 phase: Phase::Held,
                 deadline,
@@ -340,6 +341,7 @@ impl Hold {
 
     /// Whether it was this call that ended it.
     fn leave_held(&self, end: Phase) -> bool {
+        lock(&self.watched).take();
         self.state.send_if_modified(|state| {
             let held = matches!(state.phase, Phase::Held);
             if held {

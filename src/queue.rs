@@ -235,6 +235,8 @@ impl<T: Send + 'static> Drop for Place<T> {
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
     use crate::claim::Heirs;
     use crate::news::News;
@@ -254,7 +256,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_to_come_is_the_first_in_front_and_leavers_are_skipped() {
-        let queues = Queues::<u32>::new(&Handle::current());
+        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
         let key: Arc<str> = "job".into();
         let mut first = enter(&queues, &key);
         assert!(is_in_front(&mut first).await);
@@ -283,7 +285,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn queues_are_independent_and_end_with_their_last_place() {
-        let queues = Queues::<u32>::new(&Handle::current());
+        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
         let mut places: Vec<_> = ["a", "b"].map(|key| enter(&queues, &key.into())).into();
         for place in &mut places {
             assert!(is_in_front(place).await);
@@ -300,7 +302,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn news_reach_who_is_in_front_even_if_they_come_first() {
-        let queues = Queues::<u32>::new(&Handle::current());
+        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
         let key: Arc<str> = "job".into();
         let (early, late) = (queues.got(&key, 3, MOMENT).0, queues.got(&key, 3, MOMENT).0);
         early.freed();
@@ -315,7 +317,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whose_turn_it_is_is_remembered_for_a_moment_and_not_when_all_is_over() {
-        let queues = Queues::<u32>::new(&Handle::current());
+        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
         let open = queues.until_closed();
         let key: Arc<str> = "job".into();
         for _ in 0..2 {
@@ -344,7 +346,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_one_was_told_the_others_know() {
-        let queues = Queues::<u32>::new(&Handle::current());
+        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
         let (first, second) = (enter(&queues, &"job".into()), enter(&queues, &"job".into()));
         assert_eq!(second.told(), None);
         first.tell(Some(7));
@@ -355,7 +357,7 @@ mod tests {
     #[test]
     fn a_queue_that_two_leave_at_the_same_time_ends() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let queues = Queues::<u32>::new(runtime.handle());
+        let queues = Queues::<u32>::new(runtime.handle(), CancellationToken::new());
         let key: Arc<str> = "job".into();
         let barrier = std::sync::Barrier::new(2);
         for _ in 0..2_000 {

@@ -75,7 +75,7 @@ impl Redlock {
 
     pub(crate) fn from_parts(nodes: Nodes, prefix: String, defaults: LockOptions, home: Home) -> Redlock {
         home.runtime.spawn(home.clock.look_out());
-        let queues = Queues::new(&home.runtime);
+        let queues = Queues::new(&home.runtime, home.closed.clone());
         let janitor = Janitor::new(&nodes, home);
         let shut_down = AtomicBool::new(false);
         Redlock {

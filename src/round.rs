@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeVote, Votes, vote};
@@ -70,6 +71,8 @@ impl Before {
 pub(crate) struct Home {
     pub(crate) runtime: Handle,
     pub(crate) clock: Clock,
+    /// The manager takes no new locks any more.
+    pub(crate) closed: CancellationToken,
     /// How far each node's clock is known to have been put forward.
     advanced: Arc<[AtomicU64]>,
     /// Until when nodes are believed to be silent that somebody has waited for in vain: microseconds since `began`, or zero.
@@ -94,6 +97,7 @@ impl Home {
         Home {
             runtime,
             clock,
+            closed: CancellationToken::new(),
             advanced: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             silent: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             began: Instant::now(),

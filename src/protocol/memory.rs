@@ -78,9 +78,20 @@ pub(crate) struct Record {
     pub(crate) id: MemoryId,
     /// When the record was made: microseconds of the node's clock.
     pub(crate) since: i64,
+    /// When the record was last given to another process; zero if it never was.
+    resumed: i64,
     /// Whoever looked found that everything acknowledged is on disk.
     durable: bool,
     process: Process,
+}
+
+/// What else is seen of a server and its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// The memory is known to be elsewhere, or to have been put back: this is a copy, or an older state.
+    pub(crate) is_taken: bool,
+    /// The data has registrations that have not run out. A state from long ago has none.
+    pub(crate) has_registrations: bool,
 }
 
 /// What a server turns out to be, beside the record that was found on it.
@@ -90,6 +101,8 @@ pub(crate) enum Finding {
     Same,
     /// The memory that the record names: the record is to be replaced by this one.
     Renamed(Record),
+    /// The memory that the record names, in another process: the record is to be replaced by this one, resumed now.
+    Resumed(Record),
     /// A memory that begins now: it gets a record with a new id.
     New,
 }
@@ -100,22 +113,25 @@ impl Record {
         Record {
             id,
             since,
+            resumed: 0,
             durable: durability == Durability::Full,
             process,
         }
     }
 
     /// Judges a server on which this record was found.
-    ///
-    /// `in_use` says that another node of the set has the id: one of the two has a copy of the other's data.
-    pub(crate) fn judge(&self, process: &Process, durability: Durability, in_use: bool) -> Finding {
-        let stays = match self.process.run_id == process.run_id {
-            // A process whose data came from another server since: it was made a replica, and a master again.
-            true => process.former_master.is_none() || process.former_master == self.process.former_master,
+    pub(crate) fn judge(&self, process: &Process, durability: Durability, look: Look) -> Finding {
+        let restarted = self.process.run_id != process.run_id;
+        let stays = match restarted {
+            // A process whose data came from another server since was made a replica, and a master again.
+            false => process.former_master.is_none() || process.former_master == self.process.former_master,
             // Restarted with all that it had acknowledged. A replica that was promoted has a former master.
-            false => self.durable && durability == Durability::Full && process.former_master.is_none(),
+            true => {
+                let kept = self.durable && durability == Durability::Full && process.former_master.is_none();
+                kept && look.has_registrations
+            }
         };
-        if in_use || !stays {
+        if look.is_taken || !stays {
             return Finding::New;
         }
         // A server that is seen not to keep everything is not believed after its next restart. Nor is one that became better
@@ -128,6 +144,7 @@ impl Record {
         };
         match renamed == *self {
             true => Finding::Same,
+            false if restarted => Finding::Resumed(renamed),
             false => Finding::Renamed(renamed),
         }
     }
@@ -137,12 +154,29 @@ impl Record {
         format!("{FORMAT} {id}")
     }
 
-    /// The record in two parts, between which the time belongs.
-    pub(crate) fn around_time(&self) -> (String, String) {
+    /// A new record in two parts, between which the time belongs at which it is made.
+    pub(crate) fn around_since(&self) -> (String, String) {
+        let head = format!("{} ", Record::stamp(self.id));
+        (head, format!(" {:0TIME_DIGITS$}{}", self.resumed, self.tail()))
+    }
+
+    /// A record in two parts, between which the time belongs at which it is resumed.
+    pub(crate) fn around_resumed(&self) -> (String, String) {
+        let head = format!("{} {:0TIME_DIGITS$} ", Record::stamp(self.id), self.since);
+        (head, self.tail())
+    }
+
+    fn tail(&self) -> String {
         let former = self.process.former_master.as_deref().unwrap_or(NONE);
         let durable = if self.durable { DURABLE } else { NONE };
-        let head = format!("{} ", Record::stamp(self.id));
-        (head, format!(" {durable} {} {former}", self.process.run_id))
+        format!(" {durable} {} {former}", self.process.run_id)
+    }
+
+    /// From when on, by the node's clock, every client that used the memory in the process before has looked at it again, if
+    /// that takes `look_period`: so clients have met what an older state has forgotten. Microseconds.
+    pub(crate) fn looked_at_from(&self, look_period: Duration) -> i64 {
+        let period = i64::try_from(look_period.as_micros()).unwrap_or(i64::MAX);
+        self.resumed.saturating_add(period)
     }
 
     /// From when on, by the node's clock, nothing is held any more that the node acknowledged longer than `guard` before its
@@ -163,8 +197,8 @@ impl Record {
 
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (head, tail) = self.around_time();
-        write!(f, "{head}{:0TIME_DIGITS$}{tail}", self.since)
+        let (head, tail) = self.around_resumed();
+        write!(f, "{head}{:0TIME_DIGITS$}{tail}", self.resumed)
     }
 }
 
@@ -174,12 +208,13 @@ impl FromStr for Record {
     /// Reads what `Display` writes, and nothing else.
     fn from_str(text: &str) -> Result<Self, ()> {
         let parts: Vec<&str> = text.split(' ').collect();
-        let [FORMAT, id, since, durable, run_id, former] = parts[..] else {
+        let [FORMAT, id, since, resumed, durable, run_id, former] = parts[..] else {
             return Err(());
         };
         let record = Record {
             id: id.parse()?,
             since: since.parse().map_err(|_| ())?,
+            resumed: resumed.parse().map_err(|_| ())?,
             durable: durable == DURABLE,
             process: Process {
                 run_id: run_id.into(),
@@ -218,129 +253,73 @@ mod tests {
         enum Is {
             Same,
             Renamed { durable: bool },
+            Resumed,
             New,
         }
-        const DURABLE: Is = Is::Renamed { durable: true };
-        let cases = [
-            // The process that the record names.
-            ("still running", Full, None, ("run1", None), Full, Is::Same),
-            (
-                "still running, keeps nothing",
-                Partial,
-                None,
-                ("run1", None),
-                Partial,
-                Is::Same,
-            ),
+        const FORGETS: Is = Is::Renamed { durable: false };
+        const KEEPS: Is = Is::Renamed { durable: true };
+        let (never, once, again) = (None, Some("master"), Some("another"));
+        // How the record says that the data is kept, and its former master; what the server says; what it is.
+        let same_process = [
+            ("still running", (Full, never), (Full, never), Is::Same),
+            ("keeps nothing", (Partial, never), (Partial, never), Is::Same),
             (
                 "turned out to keep nothing",
-                Full,
-                None,
-                ("run1", None),
-                Partial,
-                Is::Renamed { durable: false },
+                (Full, never),
+                (Partial, never),
+                FORGETS,
             ),
-            ("does not say", Full, None, ("run1", None), Unknown, Is::Same),
-            (
-                "keeps everything only by now",
-                Partial,
-                None,
-                ("run1", None),
-                Full,
-                Is::Same,
-            ),
-            // Its data came from another server meanwhile.
-            (
-                "replica for a moment",
-                Full,
-                None,
-                ("run1", Some("other")),
-                Full,
-                Is::New,
-            ),
-            (
-                "again",
-                Full,
-                Some("other"),
-                ("run1", Some("third")),
-                Full,
-                Is::New,
-            ),
-            (
-                "promoted before the record",
-                Full,
-                Some("other"),
-                ("run1", Some("other")),
-                Full,
-                Is::Same,
-            ),
-            (
-                "that is forgotten after an hour",
-                Full,
-                Some("other"),
-                ("run1", None),
-                Full,
-                DURABLE,
-            ),
-            // Another process.
-            (
-                "restarted with all data",
-                Full,
-                None,
-                ("run2", None),
-                Full,
-                DURABLE,
-            ),
-            (
-                "restarted, had lost some",
-                Partial,
-                None,
-                ("run2", None),
-                Full,
-                Is::New,
-            ),
-            (
-                "restarted with weaker settings",
-                Full,
-                None,
-                ("run2", None),
-                Partial,
-                Is::New,
-            ),
-            (
-                "restarted, does not say",
-                Full,
-                None,
-                ("run2", None),
-                Unknown,
-                Is::New,
-            ),
-            (
-                "a replica was promoted",
-                Full,
-                None,
-                ("run2", Some("run1's")),
-                Full,
-                Is::New,
-            ),
+            ("does not say", (Full, never), (Unknown, never), Is::Same),
+            ("keeps it by now", (Partial, never), (Full, never), Is::Same),
+            ("replica for a moment", (Full, never), (Full, once), Is::New),
+            ("once more", (Full, once), (Full, again), Is::New),
+            ("promoted before", (Full, once), (Full, once), Is::Same),
+            ("long ago", (Full, once), (Full, never), KEEPS),
         ];
-        for (case, written, former, (run_id, came_from), now, expected) in cases {
-            let found = record(written, former);
-            let is = match found.judge(&process(run_id, came_from), now, false) {
+        let restarted = [
+            ("with all data", (Full, never), (Full, never), Is::Resumed),
+            ("had lost some", (Partial, never), (Full, never), Is::New),
+            ("with weaker settings", (Full, never), (Partial, never), Is::New),
+            ("does not say", (Full, never), (Unknown, never), Is::New),
+            ("a replica, promoted", (Full, never), (Full, once), Is::New),
+        ];
+        let same_process = same_process.map(|case| ("run1", case));
+        let restarted = restarted.map(|case| ("run2", case));
+        for (run_id, (case, (written, former), (kept, came_from), expected)) in
+            same_process.into_iter().chain(restarted)
+        {
+            let (found, server) = (record(written, former), process(run_id, came_from));
+            let look = Look {
+                is_taken: false,
+                has_registrations: true,
+            };
+            let finding = found.judge(&server, kept, look);
+            if let Finding::Renamed(record) | Finding::Resumed(record) = &finding {
+                assert_eq!((record.id, record.since), (found.id, found.since), "{case}");
+                assert_eq!(record.process, server, "{case}");
+            }
+            let is = match finding {
                 Finding::Same => Is::Same,
-                Finding::Renamed(record) => {
-                    assert_eq!((record.id, record.since), (found.id, found.since), "{case}");
-                    assert_eq!(record.process, process(run_id, came_from), "{case}");
-                    Is::Renamed {
-                        durable: record.durable,
-                    }
-                }
+                Finding::Renamed(record) => Is::Renamed {
+                    durable: record.durable,
+                },
+                Finding::Resumed(_) => Is::Resumed,
                 Finding::New => Is::New,
             };
             assert_eq!(is, expected, "{case}");
             // Whatever else it may be, it is a copy if the id is in use elsewhere.
-            let copy = found.judge(&process(run_id, came_from), now, true);
-            assert_eq!(copy, Finding::New, "{case}");
+            let copy = Look {
+                is_taken: true,
+                ..look
+            };
+            assert_eq!(found.judge(&server, kept, copy), Finding::New, "{case}");
+            // An older state, or a server that nobody has used for long.
+            let old = Look {
+                has_registrations: false,
+                ..look
+            };
+            let is_new = found.judge(&server, kept, old) == Finding::New;
+            assert_eq!(is_new, expected == Is::New || run_id == "run2", "{case}");
         }
     }
 
@@ -351,14 +330,16 @@ mod tests {
             let text = record.to_string();
             assert_eq!(text.parse(), Ok(record.clone()));
             assert_eq!(text[..34], Record::stamp(record.id));
-            let (head, tail) = record.around_time();
+            let (head, tail) = record.around_since();
             assert_eq!(text, format!("{head}1700000000000000{tail}"));
+            let (head, tail) = record.around_resumed();
+            assert_eq!(text, format!("{head}0000000000000000{tail}"));
         }
         let good = record(Full, None).to_string();
         for damaged in [
             "",
             "0",
-            "1 7 0 + run -",
+            "1 7 0 0 + run -",
             &good.replacen('1', "2", 1),
             &good.replace(" + ", " "),
             &format!("{good} "),
@@ -377,5 +358,7 @@ mod tests {
             record.since + 3_000_000
         );
         assert_eq!(record.trusted_from(Duration::MAX), i64::MAX);
+        assert_eq!(record.looked_at_from(Duration::from_secs(3)), 3_000_000);
+        assert!(record.oldest_counter() > record.since + 1_000_000);
     }
 }

@@ -29,11 +29,12 @@ struct Entry<T> {
 }
 
 impl<T: Send + 'static> Queues<T> {
-    pub(crate) fn new(home: &Handle) -> Self {
+    /// Nobody waits any more once `closed` is cancelled.
+    pub(crate) fn new(home: &Handle, closed: CancellationToken) -> Self {
         Queues {
             by_key: Arc::default(),
             home: home.clone(),
-            closed: CancellationToken::new(),
+            closed,
         }
     }
 

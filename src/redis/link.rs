@@ -6,8 +6,8 @@
 
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fred::clients::Client;
@@ -27,8 +27,9 @@ use super::probe::{self, Facts, Roll};
 use super::script::Target;
 use super::time::ServerTime;
 use super::{fault, script};
+use crate::mutex::lock;
 use crate::node::{Fault, Reply};
-use crate::protocol::memory::{Process, Record};
+use crate::protocol::memory::{MemoryId, Process, Record};
 
 /// Finds out about peers that are gone while nothing is sent.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -43,6 +44,7 @@ pub(super) struct Link {
     time: Arc<ServerTime>,
     /// What the server's clock showed when it was probed, and between which times of ours.
     first_time: (i64, i64, i64),
+    disowned: Arc<Mutex<Option<MemoryId>>>,
     process: Process,
     target: Target,
     warnings: Vec<String>,
@@ -91,6 +93,8 @@ pub(super) struct Endpoint {
     pub(super) time: Arc<ServerTime>,
     /// How often addresses and records are looked at. Everybody has done so within this time.
     pub(super) look_period: Duration,
+    /// The memory that the server at this node was found not to be, although its record says so.
+    pub(super) disowned: Arc<Mutex<Option<MemoryId>>>,
 }
 
 impl Endpoint {
@@ -170,6 +174,7 @@ impl Link {
             digest,
             time: endpoint.time.clone(),
             first_time: time,
+            disowned: endpoint.disowned.clone(),
             process: facts.process,
             target,
             warnings,
@@ -228,7 +233,7 @@ impl Link {
     /// Why the memory counts for nothing that wants this guard, as far as the node's clock is known.
     pub(super) fn too_early(&self, guard: Option<Duration>) -> Option<Fault> {
         let now = i64::try_from(self.time.estimate()?).unwrap_or(i64::MAX);
-        self.target.too_early(self.target.earliest(guard), now)
+        self.target.too_early(self.target.locks_from(guard), now)
     }
 
     /// Runs the script by its digest; by its text if the server does not know it.
@@ -333,6 +338,12 @@ impl Link {
 
     pub(super) fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// The server has an older state than the memory that it was taken for: it gets a memory of its own.
+    pub(super) fn disown(&self) {
+        *lock(&self.disowned) = Some(self.memory().id);
+        self.changed.cancel();
     }
 
     /// Whether it has been of use.

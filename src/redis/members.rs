@@ -12,6 +12,7 @@ use fred::types::Value;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::admission::Admission;
 use super::client;
@@ -47,6 +48,8 @@ pub(super) struct Members {
     window: Duration,
     period: Duration,
     clock: Clock,
+    /// No new locks are taken any more.
+    closed: CancellationToken,
     changed: Notify,
     longest_ttl_millis: AtomicU64,
     state: Mutex<State>,
@@ -61,6 +64,16 @@ struct State {
     /// Registered lists that are no conflict with this client's, as they are written.
     compatible: HashSet<String>,
     conflict: Option<Arc<ListConflict>>,
+    /// What each node should know: when this client told it of itself, and until when it remembers that. By the node's clock.
+    told: Vec<Option<Told>>,
+}
+
+/// When a memory was told of this client.
+#[derive(Clone, Copy)]
+struct Told {
+    memory: MemoryId,
+    at_millis: i64,
+    until_millis: i64,
 }
 
 /// What to do with this client's list on a node.
@@ -85,6 +98,9 @@ struct Registered {
     added: bool,
     /// For how long a list has been there that is this client's, or no conflict with it.
     standing: Duration,
+    /// When this client had told the node of itself before, and the node's time now; in milliseconds of its clock.
+    told_millis: i64,
+    now_millis: i64,
     others: Vec<Other>,
 }
 
@@ -104,6 +120,7 @@ impl Members {
         window: Duration,
         period: Duration,
         clock: Clock,
+        closed: CancellationToken,
     ) -> Members {
         let count = nodes.len();
         Members {
@@ -114,11 +131,13 @@ impl Members {
             window,
             period,
             clock,
+            closed,
             changed: Notify::new(),
             longest_ttl_millis: AtomicU64::new(0),
             state: Mutex::new(State {
                 ids: vec![None; count],
                 admitted: vec![None; count],
+                told: vec![None; count],
                 ..State::default()
             }),
         }
@@ -144,7 +163,12 @@ impl Members {
     pub(super) async fn keep(self: Arc<Self>) {
         self.gather().await;
         loop {
-            let unsettled = self.register().await;
+            // Leases that are held go on after that, and others have to know.
+            let takes_part = !self.closed.is_cancelled() || self.clock.has_leases();
+            let unsettled = match takes_part {
+                true => self.register().await,
+                false => None,
+            };
             let pause = self.period.mul_f64(0.5 + fastrand::f64() / 2.0);
             // Once the others have had their time, it takes another look before locks are given.
             let pause = unsettled.map_or(pause, |left| pause.min(left + Duration::from_millis(1)));
@@ -370,6 +394,14 @@ impl Members {
             return None;
         }
         let registered = read(answer)?;
+        if !self.remembers(number, link, &registered, lease) {
+            tracing::warn!(
+                node = &*self.nodes[number].0,
+                "put back to an older state, or replaced by a copy: what it was told since is forgotten"
+            );
+            link.disown();
+            return None;
+        }
         Some(Answer {
             number,
             link: link.clone(),
@@ -378,9 +410,30 @@ impl Members {
     }
 }
 
+impl Members {
+    /// Whether the node still knows what this client told it last. Keeps what it was told now.
+    fn remembers(&self, number: usize, link: &Link, registered: &Registered, lease: Duration) -> bool {
+        let mut state = lock(&self.state);
+        let memory = link.memory().id;
+        let known = state.told[number].filter(|told| told.memory == memory);
+        let remembers = known.is_none_or(|told| {
+            registered.told_millis >= told.at_millis || registered.now_millis >= told.until_millis
+        });
+        if registered.added {
+            let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
+            state.told[number] = Some(Told {
+                memory,
+                at_millis: registered.now_millis,
+                until_millis: registered.now_millis.saturating_add(lease),
+            });
+        }
+        remembers
+    }
+}
+
 fn read(answer: Value) -> Option<Registered> {
     let Value::Array(parts) = answer else { return None };
-    let [added, standing, others @ ..] = &parts[..] else {
+    let [added, standing, told, now, others @ ..] = &parts[..] else {
         return None;
     };
     let millis = |value: &Value| Some(Duration::from_millis(u64::try_from(value.as_i64()?).ok()?));
@@ -395,6 +448,8 @@ fn read(answer: Value) -> Option<Registered> {
     Some(Registered {
         added: added.as_i64()? == 1,
         standing: millis(standing)?,
+        told_millis: told.as_i64()?,
+        now_millis: now.as_i64()?,
         others: others.chunks_exact(4).map(other).collect::<Option<Vec<_>>>()?,
     })
 }

@@ -8,9 +8,10 @@ use fred::types::Value;
 
 use super::link::{self, Endpoint, command};
 use super::probe::Facts;
+use crate::mutex::lock;
 use crate::node::{Fault, Unfit};
-use crate::options::RECORD_SUFFIX;
-use crate::protocol::memory::{Durability, Finding, MemoryId, Record};
+use crate::options::{RECORD_SUFFIX, VIEWS_SUFFIX};
+use crate::protocol::memory::{Durability, Finding, Look, MemoryId, Record};
 
 const RECORD: &str = include_str!("record.lua");
 
@@ -42,11 +43,11 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
             durability,
         )
     };
-    let (mut text, mut time) = exchange(client, endpoint, Vec::new()).await?;
+    let mut seen = exchange(client, endpoint, Vec::new()).await?;
     for _ in 0..MOST_TRIES {
-        let found = match text.parse::<Record>() {
+        let found = match seen.record.parse::<Record>() {
             Ok(record) => Some(record),
-            Err(()) if text.is_empty() => None,
+            Err(()) if seen.record.is_empty() => None,
             Err(()) => {
                 return Err(Fault::Unfit(Unfit::OtherRecord {
                     key: format!("{}{RECORD_SUFFIX}", endpoint.prefix).into(),
@@ -54,25 +55,34 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
             }
         };
         let finding = found.as_ref().map_or(Finding::New, |record| {
-            let is_taken = endpoint.roll.is_taken(endpoint.number, record.id);
+            let is_disowned = *lock(&endpoint.disowned) == Some(record.id);
+            let look = Look {
+                is_taken: is_disowned || endpoint.roll.is_taken(endpoint.number, record.id),
+                has_registrations: seen.has_registrations,
+            };
             // A guard that counts from a time to come could last for ever.
-            match record.since > time.2.saturating_add(CLOCK_TOLERANCE.as_micros() as i64) {
+            match record.since > seen.time.2.saturating_add(CLOCK_TOLERANCE.as_micros() as i64) {
                 true => Finding::New,
-                false => record.judge(&facts.process, durability, is_taken),
+                false => record.judge(&facts.process, durability, look),
             }
         });
-        let mut args = vec![Value::from(&*text)];
+        let mut args = vec![Value::from(&*seen.record)];
         match finding {
             Finding::Same => {
                 return Ok(Identity {
                     record: found.unwrap_or_else(new),
                     shortcoming,
-                    time,
+                    time: seen.time,
                 });
             }
             Finding::Renamed(record) => args.push(Value::from(record.to_string())),
+            Finding::Resumed(record) => {
+                let (head, tail) = record.around_resumed();
+                args.extend([Value::from(head), Value::from(tail)]);
+                tracing::debug!(node = &*endpoint.name, "restarted with all its data");
+            }
             Finding::New => {
-                let (head, tail) = new().around_time();
+                let (head, tail) = new().around_since();
                 args.extend([Value::from(head), Value::from(tail)]);
                 tracing::info!(
                     node = &*endpoint.name,
@@ -82,31 +92,38 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
             }
         }
         // Judged again as it is then, whoever has written it: what was written is found to be right.
-        (text, time) = exchange(client, endpoint, args).await?;
+        seen = exchange(client, endpoint, args).await?;
     }
     Err(link::disconnected(
         "its record does not stay as it was written".into(),
     ))
 }
 
-/// Reads the record, or replaces it if it is still the one that was read. The record as it is now, and the time, as in
-/// [`Identity`].
-async fn exchange(
-    client: &Client,
-    endpoint: &Endpoint,
-    args: Vec<Value>,
-) -> Result<(String, (i64, i64, i64)), Fault> {
+/// The record on a server, and what goes with it.
+struct Seen {
+    /// Empty if there is none.
+    record: String,
+    has_registrations: bool,
+    /// As in [`Identity`].
+    time: (i64, i64, i64),
+}
+
+/// Reads the record, or replaces it if it is still the one that was read.
+async fn exchange(client: &Client, endpoint: &Endpoint, args: Vec<Value>) -> Result<Seen, Fault> {
     let sent = endpoint.time.now();
-    let key = format!("{}{RECORD_SUFFIX}", endpoint.prefix);
-    let answer = link::run(client, RECORD, &[key], args).await?;
+    let key = |suffix| format!("{}{suffix}", endpoint.prefix);
+    let answer = link::run(client, RECORD, &[key(RECORD_SUFFIX), key(VIEWS_SUFFIX)], args).await?;
     let Value::Array(parts) = &answer else {
         return Err(nonsense());
     };
-    let [record, Value::Integer(now)] = &parts[..] else {
+    let [record, Value::Integer(registrations), Value::Integer(now)] = &parts[..] else {
         return Err(nonsense());
     };
-    let time = (sent, endpoint.time.now(), *now);
-    Ok((record.as_string().ok_or_else(nonsense)?, time))
+    Ok(Seen {
+        record: record.as_string().ok_or_else(nonsense)?,
+        has_registrations: *registrations == 1,
+        time: (sent, endpoint.time.now(), *now),
+    })
 }
 
 fn nonsense() -> Fault {

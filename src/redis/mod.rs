@@ -82,6 +82,7 @@ impl RedisNode {
         window: Duration,
         runtime: &Handle,
         clock: &Clock,
+        closed: &CancellationToken,
     ) -> Vec<Arc<RedisNode>> {
         let prefix: Arc<str> = prefix.into();
         let roll = Arc::new(Roll::default());
@@ -97,6 +98,7 @@ impl RedisNode {
             window,
             look_period,
             clock.clone(),
+            closed.clone(),
         ));
         let stop = CancellationToken::new();
         runtime.spawn(stop.clone().run_until_cancelled_owned(members.clone().keep()));
@@ -114,6 +116,7 @@ impl RedisNode {
                 time: lane.time().clone(),
                 timeout,
                 look_period,
+                disowned: Arc::default(),
             });
             let kept = keeper::keep(endpoint.clone(), lane.clone(), members.clone());
             let (announcements, heard) = Announcements::new(endpoint);

@@ -1,10 +1,10 @@
 -- Replaces the node's record, if it is still the one that was read (M1).
 --
---   KEYS   the record
---   ARGV   the record that was read, or nothing; a new one, or its part before the time; its part behind the time, which is
---          then the present
+--   KEYS   the record; the lists of nodes in use
+--   ARGV   the record that was read, or nothing; a new one, or its part before a time that is the present; its part behind
 --
--- The answer: the record as it is now, or nothing; and the node's time in microseconds.
+-- The answer: the record as it is now, or nothing; 1 if lists are in use, otherwise 0; and the node's time in
+-- microseconds.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -14,4 +14,4 @@ if ARGV[2] and (found or '') == ARGV[1] then
   if ARGV[3] then found = ('%s%016.0f%s'):format(ARGV[2], now, ARGV[3]) end
   redis.call('SET', KEYS[1], found)
 end
-return { found or '', now }
+return { found or '', redis.call('GET', KEYS[2]) and 1 or 0, now }

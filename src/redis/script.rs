@@ -48,11 +48,20 @@ impl Target {
         }
     }
 
-    /// The first moment, on the node's clock, at which the memory counts for something that wants `guard`.
-    pub(super) fn earliest(&self, guard: Option<Duration>) -> i64 {
+    /// The first moment, on the node's clock, at which the node gives a lock that wants this guard.
+    pub(super) fn locks_from(&self, guard: Option<Duration>) -> i64 {
         guard.map_or(0, |guard| {
-            self.record.trusted_from(guard.saturating_add(self.look_period))
+            let trusted = self.record.trusted_from(guard.saturating_add(self.look_period));
+            trusted.max(self.record.looked_at_from(self.look_period))
         })
+    }
+
+    /// The first moment at which its confirmation of an extension counts.
+    fn renewals_from(&self, guarded: bool) -> i64 {
+        match guarded {
+            true => self.record.trusted_from(self.look_period),
+            false => 0,
+        }
     }
 
     /// What a node is found to be that counts for nothing before `earliest`, when its clock shows `now`.
@@ -85,8 +94,8 @@ impl Item<'_> {
     /// The first moment at which the request counts on that memory.
     fn earliest(&self, target: &Target) -> i64 {
         match self.request.action {
-            Action::Acquire { guard, .. } => target.earliest(guard),
-            Action::Extend { guarded, .. } => target.earliest(guarded.then_some(Duration::ZERO)),
+            Action::Acquire { guard, .. } => target.locks_from(guard),
+            Action::Extend { guarded, .. } => target.renewals_from(guarded),
             _ => 0,
         }
     }

@@ -9,7 +9,7 @@
 -- who confirmed it last, the list. A line is never removed before its end: a lease may have been confirmed under it.
 --
 -- The answer: 1 if this client's list is there now, otherwise 0; for how many ms the oldest list has been there that this
--- client knows; and four entries for each other list: the list, for how many ms more it is in use, how many ms ago it
+-- client knows; when this client last told of itself, or 0; the present; and four entries for each other list: the list, for how many ms more it is in use, how many ms ago it
 -- was confirmed, who confirmed it last. Or -4: the node has another memory.
 
 local stamp, act, lease, own, who = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -42,11 +42,11 @@ for line in (redis.call('GET', KEYS[1]) or ''):gmatch('[^\n]+') do
   end
 end
 
-local there = 0
+local there, told = 0, (redis.call('GET', KEYS[3]) or '0 '):match('^(%d+) ')
 if act == 'keep' or act == 'add' and not strange then
   lines[#lines + 1] = ('%.0f %.0f %.0f %s %s'):format(added, now, last, who, own)
   redis.call('SET', KEYS[1], table.concat(lines, '\n'), 'PX', ('%.0f'):format(math.max(longest, last) - now))
-  redis.call('SET', KEYS[3], who .. ' ' .. own, 'PX', ('%.0f'):format(lease))
+  redis.call('SET', KEYS[3], ('%.0f %s %s'):format(now, who, own), 'PX', ('%.0f'):format(lease))
   there = 1
 end
-return { there, now - oldest, unpack(others) }
+return { there, now - oldest, tonumber(told), now, unpack(others) }
