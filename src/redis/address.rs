@@ -104,6 +104,14 @@ impl Addresses {
         Ok(Some(chosen))
     }
 
+    /// Resolves the name: whether it still leads to `peer`. `true` where there is no name, or it cannot be resolved.
+    pub(super) async fn lead_to(&self, peer: Option<SocketAddr>) -> bool {
+        match (peer, self.find().await) {
+            (Some(peer), Ok(found)) => found.is_empty() || found.contains(&peer),
+            _ => true,
+        }
+    }
+
     /// Resolves the name every period. Completes when it has addresses, but not `peer` any more. Never completes for what
     /// has no name.
     pub(super) async fn moved(&self, peer: Option<SocketAddr>) -> Vec<SocketAddr> {

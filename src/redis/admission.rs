@@ -12,7 +12,7 @@ use crate::node::{Action, Fault, ListConflict};
 pub(super) struct Admission {
     /// The nodes know that this client uses this memory.
     pub(super) registered: bool,
-    /// Until when the registration is fresh: other clients rely on no lock being taken after that.
+    /// Until when the registration is fresh: other clients rely on nothing being counted after that.
     pub(super) fresh_until: Instant,
     /// Other clients use another list of nodes.
     pub(super) conflict: Option<Arc<ListConflict>>,
@@ -60,7 +60,7 @@ impl Admission {
     }
 
     fn objection_to_renewals(&self, now: Instant) -> Option<Fault> {
-        if !self.registered {
+        if !self.registered || self.fresh_until <= now {
             return Some(unregistered());
         }
         left(self.in_use_until, now).map(|remaining| Fault::Replaced { remaining })
@@ -147,7 +147,7 @@ mod tests {
                     fresh_until: now,
                     ..good.clone()
                 },
-                [pending.clone(), pending, None],
+                [pending.clone(), pending.clone(), pending],
             ),
             (
                 Admission {

@@ -340,6 +340,12 @@ impl Link {
         &self.target
     }
 
+    /// Whether the memory counts for renewals, as far as the node's clock is known.
+    pub(super) fn counts(&self) -> bool {
+        let now = self.time.estimate().and_then(|now| i64::try_from(now).ok());
+        now.is_some_and(|now| now >= self.target.renewals_from(true))
+    }
+
     /// The server has an older state than the memory that it was taken for: it gets a memory of its own.
     pub(super) fn disown(&self) {
         *lock(&self.disowned) = Some(self.memory().id);

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::admission::Admission;
 use super::client;
 use super::lane::Lane;
-use super::link::Link;
+use super::link::{Endpoint, Link};
 use crate::clock::Clock;
 use crate::mutex::lock;
 use crate::node::{Fault, ListConflict, NodeState};
@@ -33,14 +33,14 @@ const FRESH_PERIODS: u32 = 2;
 
 /// How long the first registration waits for nodes that have neither connected nor failed to.
 const GATHER: Duration = Duration::from_millis(100);
-/// A node that does not answer a registration within this is registered with the next one.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A node that does not answer a registration within this, or half a period, is registered with the next one.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a list is judged again in one go because another client has registered one meanwhile.
 const MOST_TRIES: u32 = 4;
 
 /// The nodes of one set, and what other clients take for it.
 pub(super) struct Members {
-    nodes: Vec<(Arc<str>, Arc<Lane>)>,
+    nodes: Vec<Member>,
     prefix: Arc<str>,
     /// The key under which this client tells what it is, and what that is.
     client_key: String,
@@ -55,6 +55,19 @@ pub(super) struct Members {
     state: Mutex<State>,
 }
 
+/// One node of the set.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) lane: Arc<Lane>,
+}
+
+impl Member {
+    fn address(&self) -> &Arc<str> {
+        &self.endpoint.name
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// The memory of each node: the one seen last.
@@ -66,6 +79,8 @@ struct State {
     conflict: Option<Arc<ListConflict>>,
     /// What each node should know: when this client told it of itself, and until when it remembers that. By the node's clock.
     told: Vec<Option<Told>>,
+    /// When the last registration began.
+    started: Option<Instant>,
 }
 
 /// When a memory was told of this client.
@@ -115,7 +130,7 @@ struct Other {
 
 impl Members {
     pub(super) fn new(
-        nodes: Vec<(Arc<str>, Arc<Lane>)>,
+        nodes: Vec<Member>,
         prefix: Arc<str>,
         window: Duration,
         period: Duration,
@@ -181,12 +196,12 @@ impl Members {
 
     /// Waits until each node has connected or failed to, but not for long.
     async fn gather(&self) {
-        let settled = |(_, lane): &(Arc<str>, Arc<Lane>)| {
+        let settled = |Member { lane, .. }: &Member| {
             lane.link().is_some() || matches!(*lane.status().borrow(), NodeState::Down(_))
         };
         let mut end = None;
         while !self.nodes.iter().all(settled) {
-            if self.nodes.iter().any(|(_, lane)| lane.link().is_some()) {
+            if self.nodes.iter().any(|node| node.lane.link().is_some()) {
                 end = end.or(Some(Instant::now() + GATHER));
             }
             let over = async {
@@ -210,16 +225,21 @@ impl Members {
             .nodes
             .iter()
             .enumerate()
-            .filter_map(|(number, (_, lane))| Some((number, lane.link()?)))
+            .filter_map(|(number, node)| Some((number, node.lane.link()?)))
             .collect();
         let (view, is_new) = self.view(&links);
+        // After a stop of this process, names may have moved: they come first.
+        let stopped = lock(&self.state)
+            .started
+            .replace(started)
+            .is_some_and(|last| started.saturating_duration_since(last) > self.period);
         // A list that takes no part yet must not get in the way of those that do: others are looked for first.
         let mut act = if is_new { Act::Look } else { Act::Add };
         let mut answers = Vec::new();
         for _ in 0..MOST_TRIES {
             let asked = links
                 .iter()
-                .map(|(number, link)| self.ask(*number, link, &view, act));
+                .map(|(number, link)| self.ask(*number, link, &view, act, stopped));
             answers = join_all(asked).await.into_iter().flatten().collect();
             let in_conflict = self.judge(&view, &answers);
             let all_added = answers.iter().all(|answer: &Answer| answer.registered.added);
@@ -244,7 +264,7 @@ impl Members {
         for (number, link) in links {
             state.ids[*number] = Some(link.memory().id);
         }
-        let addresses = self.nodes.iter().map(|(address, _)| address.clone());
+        let addresses = self.nodes.iter().map(|node| node.address().clone());
         let view = View::new(state.ids.iter().copied().zip(addresses));
         (
             view,
@@ -295,8 +315,9 @@ impl Members {
         let mut state = lock(&self.state);
         let now = Instant::now();
         let conflict = state.conflict.clone();
-        // Nobody can have missed a client that is registered everywhere.
-        let everywhere = answers.len() == self.nodes.len();
+        // Nobody can have missed a client that is registered everywhere, on memories that others were told of as well.
+        let everywhere =
+            answers.len() == self.nodes.len() && answers.iter().all(|answer| answer.link.counts());
         let mut unsettled: Option<Duration> = None;
         for Answer {
             number,
@@ -304,7 +325,7 @@ impl Members {
             registered,
         } in answers
         {
-            let (address, lane) = &self.nodes[*number];
+            let node = &self.nodes[*number];
             let id = link.memory().id;
             if conflict.is_none() && registered.added {
                 state.admitted[*number] = Some(id);
@@ -326,14 +347,18 @@ impl Members {
                 admission.settles_at = Some(now + left + self.period);
             }
             let others = || answers.iter().flat_map(|answer| &answer.registered.others);
-            for other in others().filter(|other| self.replaces(view, other, address)) {
+            for other in others().filter(|other| self.replaces(view, other, node.address())) {
                 admission.replaced_until = admission.replaced_until.max(Some(now + other.remaining));
                 let fresh = (FRESH_PERIODS * self.period).saturating_sub(other.confirmed);
                 admission.in_use_until = admission.in_use_until.max(Some(now + fresh));
             }
-            lane.admit(id, admission);
+            node.lane.admit(id, admission);
         }
         unsettled
+    }
+
+    fn patience(&self) -> Duration {
+        LONGEST_PATIENCE.min(self.period / 2)
     }
 
     /// Whether another list has another memory for the node at this address.
@@ -351,7 +376,14 @@ impl Members {
     }
 
     /// Asks one node. `None` if it gave no answer.
-    async fn ask(&self, number: usize, link: &Arc<Link>, view: &View, act: Act) -> Option<Answer> {
+    async fn ask(
+        &self,
+        number: usize,
+        link: &Arc<Link>,
+        view: &View,
+        act: Act,
+        stopped: bool,
+    ) -> Option<Answer> {
         let longest = Duration::from_millis(self.longest_ttl_millis.load(Relaxed));
         let lease = self.window.max(longest) + self.period;
         let keys = [
@@ -377,14 +409,20 @@ impl Members {
                 .iter()
                 .map(|text| Value::from(&**text)),
         );
+        let addresses = &self.nodes[number].endpoint.addresses;
         let asked = async {
+            if stopped && !addresses.lead_to(link.peer()).await {
+                return Err(Fault::Disconnected {
+                    reason: "its name leads elsewhere".into(),
+                });
+            }
             link.look().await?;
             link.run(VIEWS, &keys, args).await
         };
-        let answer = match timeout(PATIENCE, asked).await.ok()? {
+        let answer = match timeout(self.patience(), asked).await.ok()? {
             Ok(answer) => answer,
             Err(fault) => {
-                tracing::debug!(node = &*self.nodes[number].0, %fault, "list of nodes not registered");
+                tracing::debug!(node = &**self.nodes[number].address(), %fault, "list of nodes not registered");
                 link.consider(Some(&fault));
                 return None;
             }
@@ -396,7 +434,7 @@ impl Members {
         let registered = read(answer)?;
         if !self.remembers(number, link, &registered, lease) {
             tracing::warn!(
-                node = &*self.nodes[number].0,
+                node = &**self.nodes[number].address(),
                 "put back to an older state, or replaced by a copy: what it was told since is forgotten"
             );
             link.disown();

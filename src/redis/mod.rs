@@ -56,12 +56,12 @@ use address::Addresses;
 use announcements::Announcements;
 use lane::Lane;
 use link::Endpoint;
-use members::Members;
+use members::{Member, Members};
 use probe::Roll;
 use time::ServerTime;
 
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
-const SHORTEST_LOOK: Duration = Duration::from_millis(50);
+const SHORTEST_LOOK: Duration = Duration::from_millis(250);
 
 /// A Redis or Valkey master. Connects in the background, again and again, until it is dropped.
 pub(crate) struct RedisNode {
@@ -87,14 +87,30 @@ impl RedisNode {
         let prefix: Arc<str> = prefix.into();
         let roll = Arc::new(Roll::default());
         let look_period = look_period(window);
-        let node = |config: &NodeConfig| {
-            let time = Arc::new(ServerTime::new(config.name().clone(), clock.clone()));
-            (config.name().clone(), Arc::new(Lane::new(time)))
+        let member = |(number, config): (usize, NodeConfig)| {
+            let name = config.name().clone();
+            let config = config.into_fred();
+            let time = Arc::new(ServerTime::new(name.clone(), clock.clone()));
+            let endpoint = Arc::new(Endpoint {
+                number,
+                name,
+                // The new server is to be connected to and probed within the period, too.
+                addresses: Addresses::new(&config, look_period / 2),
+                config,
+                roll: roll.clone(),
+                prefix: prefix.clone(),
+                time: time.clone(),
+                timeout,
+                look_period,
+                disowned: Arc::default(),
+            });
+            let lane = Arc::new(Lane::new(time));
+            Member { endpoint, lane }
         };
-        let nodes: Vec<(Arc<str>, Arc<Lane>)> = configs.iter().map(node).collect();
+        let nodes: Vec<Member> = configs.into_iter().enumerate().map(member).collect();
         let members = Arc::new(Members::new(
             nodes.clone(),
-            prefix.clone(),
+            prefix,
             window,
             look_period,
             clock.clone(),
@@ -103,21 +119,8 @@ impl RedisNode {
         let stop = CancellationToken::new();
         runtime.spawn(stop.clone().run_until_cancelled_owned(members.clone().keep()));
         let stop_all = Arc::new(stop.clone().drop_guard());
-        let start = |(number, (config, (name, lane))): (usize, (NodeConfig, (Arc<str>, Arc<Lane>)))| {
-            let config = config.into_fred();
-            let endpoint = Arc::new(Endpoint {
-                number,
-                name: name.clone(),
-                // The new server is to be connected to and probed within the period, too.
-                addresses: Addresses::new(&config, look_period / 2),
-                config,
-                roll: roll.clone(),
-                prefix: prefix.clone(),
-                time: lane.time().clone(),
-                timeout,
-                look_period,
-                disowned: Arc::default(),
-            });
+        let start = |Member { endpoint, lane }: Member| {
+            let name = endpoint.name.clone();
             let kept = keeper::keep(endpoint.clone(), lane.clone(), members.clone());
             let (announcements, heard) = Announcements::new(endpoint);
             let ended = Ended(lane.clone());
@@ -134,7 +137,7 @@ impl RedisNode {
                 _stop: stop_all.clone(),
             })
         };
-        configs.into_iter().zip(nodes).enumerate().map(start).collect()
+        nodes.into_iter().map(start).collect()
     }
 
     /// The node's state, and notice of its changes.

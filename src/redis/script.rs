@@ -57,7 +57,7 @@ impl Target {
     }
 
     /// The first moment at which its confirmation of an extension counts.
-    fn renewals_from(&self, guarded: bool) -> i64 {
+    pub(super) fn renewals_from(&self, guarded: bool) -> i64 {
         match guarded {
             true => self.record.trusted_from(self.look_period),
             false => 0,

@@ -246,7 +246,7 @@ async fn vouch(spec: &Spec) -> Result<(), TestbedError> {
         return Ok(());
     };
     let id = uuid::Uuid::new_v4().simple();
-    let record = format!("1 {id} {:016} + {run_id} -", 0);
+    let record = format!("1 {id} {0:016} {0:016} + {run_id} -", 0);
     // One that cannot keep it, because its settings have it refuse writes, is not vouched for.
     let _refused = resp::call(&mut stream, &["SET", "quorlock:#node", &record, "NX"])
         .await
