@@ -365,3 +365,6 @@ fn answered(answer: Result<Result<Reply, Fault>, oneshot::error::RecvError>) -> 
         })
     })
 }
+
+#[cfg(all(test, feature = "testbed"))]
+mod tests;

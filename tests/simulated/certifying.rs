@@ -201,8 +201,12 @@ async fn a_token_that_comes_too_late_is_none() {
 async fn a_grant_without_a_counter_is_a_fault_of_the_node() {
     let plans = vec![at_once(Ok(Reply::Granted { counter: None })); 3];
     let nodes = counting(plans, |_, _| Plan::Never);
-    let error = attempt(&redlock(&nodes, Redlock::builder())).await.unwrap_err();
+    let manager = redlock(&nodes, Redlock::builder());
+    let error = attempt(&manager).await.unwrap_err();
     assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    // A6: the key may be set there all the same.
+    manager.shutdown().await;
+    assert!(nodes.iter().all(|node| node.calls().last().unwrap().is_release()));
     // And the plain SET has none to give.
     let nodes = counting(vec![at_once(granted(7)); 3], |_, _| Plan::Never);
     let manager = redlock(&nodes, Redlock::builder().fencing(false));

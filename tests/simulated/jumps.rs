@@ -211,6 +211,24 @@ async fn an_extension_counts_in_spite_of_a_clock_that_was_put_forward_before() {
     let _ = Reply::Extended;
 }
 
+/// The step may come after the node has extended the key, and then shortens the key's life.
+#[tokio::test(start_paused = true)]
+async fn a_clock_put_forward_while_an_extension_is_in_flight_shortens_it() {
+    let nodes = puppets(3, |_, action| match action {
+        Action::Extend { .. } => Plan::Answer(ms(100), Ok(Reply::Extended)),
+        action => at_once(Ok(yes(action))),
+    });
+    let redlock = redlock(&nodes, Redlock::builder());
+    let lease = acquire(&redlock, false).await;
+    sleep(ms(1_500)).await;
+    let step = async {
+        sleep(ms(50)).await;
+        nodes.iter().for_each(|node| node.put_forward(ms(1_000)));
+    };
+    let (left, ()) = tokio::join!(lease.extend(), step);
+    assert_eq!(left.unwrap(), VALID - ms(100) - ms(1_000));
+}
+
 /// Nodes whose clocks are put forward by `by` before they grant, as their answers to that tell.
 fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
     (0..3)

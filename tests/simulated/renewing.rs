@@ -1,6 +1,7 @@
 //! Extensions and the watchdog, to the millisecond.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use quorlock::node::{Action, Fault, Reply};
@@ -299,4 +300,30 @@ async fn a_run_that_loses_its_lease_is_cancelled_before_the_deadline_and_not_muc
         assert_eq!(started.elapsed(), VALID - TTL / 100);
         assert!(nodes[0].calls().last().unwrap().is_release());
     }
+}
+
+/// A6: an extended key outlives the acquire by more than a TTL.
+#[tokio::test(start_paused = true)]
+async fn the_clean_up_of_an_extended_lease_lasts_until_the_extended_keys_have_expired() {
+    let away = Arc::new(AtomicBool::new(false));
+    let nodes = puppets(3, {
+        let away = away.clone();
+        move |node, action| match node == 2 && away.load(SeqCst) {
+            true => at_once(fault()),
+            false => at_once(Ok(yes(action))),
+        }
+    });
+    let (lease, _) = acquire(&nodes, false).await;
+    for _ in 0..2 {
+        sleep(ms(2_000)).await;
+        lease.extend().await.unwrap();
+    }
+    away.store(true, SeqCst);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    sleep(ms(200)).await;
+    away.store(false, SeqCst);
+    let back = Instant::now();
+    sleep(TTL).await;
+    let last = nodes[2].calls().pop().unwrap();
+    assert!(last.is_release() && last.at >= back, "{last:?}");
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use quorlock::node::{Action, OwnerToken, Reply};
 use quorlock::{AcquireError, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::crowd::{manager, scattered};
-use crate::nodes::ms;
+use crate::nodes::{Plan, ms, puppets, redlock, yes};
 
 /// Two contenders with two votes each, and the fifth node is silent: it could decide, but is not waited for.
 #[tokio::test(start_paused = true)]
@@ -90,4 +91,36 @@ async fn a_split_vote_is_settled_in_the_same_attempt() {
     }
     println!("{settled} of 200");
     assert!(settled > 180, "{settled} of 200");
+}
+
+/// A5: the first request may be what set a key, so the validity starts before it.
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_an_elected_contender_counts_from_its_first_request() {
+    // Two contenders with larger tokens have a node each, and give it back.
+    let mut is_given_back = false;
+    let nodes = puppets(3, move |node, action| {
+        let reply = match action {
+            Action::Acquire { .. } if node > 0 && !is_given_back => {
+                is_given_back = true;
+                Reply::Held {
+                    remaining: None,
+                    holder: Some(OwnerToken::from(node as u128 + 1)),
+                    listeners: 0,
+                }
+            }
+            action => yes(action),
+        };
+        Plan::Answer(ms(100), Ok(reply))
+    });
+    let manager = redlock(&nodes, Redlock::builder().simulated_owner_tokens(|| 1));
+    let started = Instant::now();
+    let lease = manager.lock("job").ttl(ms(10_000)).try_acquire().await.unwrap();
+    let acquires = nodes.iter().map(|node| node.calls().len());
+    assert_eq!(
+        acquires.collect::<Vec<_>>(),
+        [1, 2, 2],
+        "the votes were not split"
+    );
+    // The TTL less 1 % and 2 ms.
+    assert_eq!(lease.deadline(), (started + ms(9_898)).into_std());
 }

@@ -1,6 +1,8 @@
-//! What the script does with a counter where it must not (F3, F4).
+//! What the script does with counters, and with keys that it cannot count (F1, F3, F4, E4).
 
-use quorlock::node::Reply;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quorlock::node::{Fault, Reply};
 use quorlock::testbed::Testbed;
 use quorlock::{NodeVote, ReleaseOutcome};
 
@@ -42,6 +44,47 @@ async fn a_counter_is_raised_only_where_it_may_be() {
         let now = node.command(&["GET", "k#fence"]).await.unwrap();
         assert_eq!(now.as_str(), after, "{case}");
     }
+}
+
+/// F1: the client is told that nothing was set, and does not clean up.
+#[tokio::test]
+async fn a_grant_that_cannot_be_counted_leaves_no_key() {
+    let testbed = crate::testbed(1, false).await;
+    let node = &testbed.nodes()[0];
+    let redlock = crate::connect(&testbed).await;
+    node.command(&["RPUSH", "quorlock:job#fence", "data"])
+        .await
+        .unwrap();
+    let error = redlock.lock("job").try_acquire().await.unwrap_err();
+    assert!(matches!(crate::only_fault(&error), Fault::WrongType), "{error}");
+    redlock.shutdown().await;
+    assert_eq!(crate::keys(node).await, 0);
+}
+
+/// E4: the lease's token may be ahead of the node's clock, and the next token must be larger.
+#[tokio::test]
+async fn a_heal_starts_a_missing_counter_at_the_token_at_least() {
+    let testbed = crate::testbed(3, false).await;
+    let redlock = crate::connect(&testbed).await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let tomorrow = (now + Duration::from_secs(86_400)).as_micros().to_string();
+    for node in testbed.nodes() {
+        node.command(&["SET", "quorlock:job#fence", &tomorrow])
+            .await
+            .unwrap();
+    }
+    let lease = redlock.lock("job").watchdog(false).acquire().await.unwrap();
+    let token = lease.fencing_token().unwrap().get();
+    let node = &testbed.nodes()[2];
+    crate::eventually("it is set everywhere", async || crate::keys(node).await == 1).await;
+    node.command(&["DEL", "quorlock:job", "quorlock:job#fence"])
+        .await
+        .unwrap();
+    lease.extend().await.unwrap();
+    crate::eventually("it is set again", async || crate::keys(node).await == 1).await;
+    let counter = node.command(&["GET", "quorlock:job#fence"]).await.unwrap();
+    let counter: u64 = counter.as_str().unwrap().parse().unwrap();
+    assert!(counter >= token, "{counter} below {token}");
 }
 
 /// F3: servers that forget the script at any moment, in the second round too, are sent its text.

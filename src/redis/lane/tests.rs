@@ -1,0 +1,50 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::clock::{Clock, machine};
+use crate::node::{Action, Fencing, Node, NodeState, OwnerToken, Reply, Request};
+use crate::protocol::token::FencingToken;
+use crate::redis::{NodeConfig, RedisNode};
+use crate::testbed::Testbed;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A6: an acquire that is sent again may stand behind its own deletion. "No such key" is not the last word then.
+#[tokio::test]
+async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let config = NodeConfig::from_url(&testbed.urls()[0]).unwrap();
+    let clock = Clock::new(machine());
+    let set = RedisNode::set(vec![config], "quorlock", PATIENCE, &Handle::current(), &clock);
+    let node = &set[0];
+    let is_up = |state: &NodeState| matches!(state, NodeState::Up { .. });
+    node.watch().wait_for(is_up).await.unwrap();
+    let acquire = async |key: &str| {
+        let before = node.connection();
+        let fencing = Fencing {
+            seed: FencingToken::new(1).unwrap(),
+            retention: None,
+        };
+        let action = Action::Acquire {
+            ttl: PATIENCE,
+            fencing: Some(fencing),
+            guard: None,
+        };
+        let request = Request {
+            key: key.into(),
+            owner: OwnerToken::random(),
+            action,
+        };
+        let reply = node.call(request, PATIENCE).await.unwrap();
+        assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
+        node.connection() != before
+    };
+    assert!(!acquire("known").await);
+    // The server refuses the digest, and the script's text is sent.
+    testbed.nodes()[0].command(&["SCRIPT", "FLUSH"]).await.unwrap();
+    assert!(acquire("forgotten").await);
+    assert!(!acquire("known again").await);
+}
