@@ -14,7 +14,7 @@ use crate::error::{ConnectError, NodeVote, Votes};
 use crate::node::{Fault, Node, NodeState, OwnerToken};
 use crate::options::{self, Backoff, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, OptionError, Wait};
 use crate::protocol::quorum::quorum;
-use crate::redis::{NodeConfig, RedisNode};
+use crate::redis::{NodeConfig, RedisNode, Registrations, Settings, registrations};
 use crate::redlock::Redlock;
 use crate::round::{Home, Owners};
 
@@ -40,6 +40,7 @@ pub struct RedlockBuilder {
     nodes: Vec<Result<NodeConfig, OptionError>>,
     prefix: String,
     connect_timeout: Duration,
+    observes: bool,
     defaults: LockOptions,
     slept: Slept,
     owners: Owners,
@@ -51,6 +52,7 @@ impl RedlockBuilder {
             nodes: Vec::new(),
             prefix: "quorlock:".to_owned(),
             connect_timeout: Duration::from_secs(5),
+            observes: false,
             defaults: LockOptions::default(),
             slept: clock::machine(),
             owners: Arc::new(OwnerToken::random),
@@ -187,6 +189,28 @@ impl RedlockBuilder {
         self
     }
 
+    /// Connects only to see how the nodes are ([`Redlock::nodes`]). Nothing is registered, so that a list of nodes that is tried
+    /// out does not get in the way of the list that others use; and no locks can be taken.
+    pub fn observe(mut self) -> Self {
+        self.observes = true;
+        self
+    }
+
+    /// Asks the nodes which lists of nodes clients use, and which clients. Takes no part itself.
+    ///
+    /// # Errors
+    /// [`OptionError`] if a setting or URL makes no sense. Nodes that cannot be asked are in
+    /// [`Registrations::faults`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn registrations(self) -> Result<Registrations, OptionError> {
+        options::check_prefix(&self.prefix)?;
+        let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
+        check_count(configs.len())?;
+        Ok(registrations(configs, &self.prefix, self.connect_timeout).await)
+    }
+
     /// Connects to all nodes and returns when a quorum is up and every node has been heard of, or a quarter of a second
     /// later. Nodes that are down join by themselves when they come up.
     ///
@@ -194,6 +218,7 @@ impl RedlockBuilder {
     /// * [`ConnectError::Options`]: a setting or URL makes no sense.
     /// * [`ConnectError::Misconfigured`]: a node is a replica, a member of a cluster, or the same server as another.
     /// * [`ConnectError::NoQuorum`]: too few nodes came up in time, each with its reason.
+    /// * [`ConnectError::OtherNodes`]: other clients use another list of nodes.
     /// * [`ConnectError::NoRuntime`]: not within a tokio runtime.
     ///
     /// # Cancel safety
@@ -221,17 +246,14 @@ impl RedlockBuilder {
         }
         let owners = Arc::new(OwnerToken::random);
         let home = Home::new(runtime, Clock::new(self.slept), configs.len(), owners);
-        let window = self.defaults.guard_window;
-        let nodes = RedisNode::set(
-            configs,
-            &self.prefix,
+        let settings = Settings {
+            prefix: (*self.prefix).into(),
             timeout,
-            window,
-            &home.runtime,
-            &home.clock,
-            &home.closed,
-        );
-        quorum_is_up(&nodes, timeout, terms.guard).await?;
+            window: self.defaults.guard_window,
+            observes: self.observes,
+        };
+        let nodes = RedisNode::set(configs, &settings, &home.runtime, &home.clock, &home.closed);
+        quorum_is_up(&nodes, timeout, terms.guard, self.observes).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
         Ok(Redlock::from_parts(nodes, self.prefix, self.defaults, home))
     }
@@ -279,6 +301,7 @@ async fn quorum_is_up(
     nodes: &[Arc<RedisNode>],
     timeout: Duration,
     guard: Option<Duration>,
+    observes: bool,
 ) -> Result<(), ConnectError> {
     let started = Instant::now();
     let mut end = started + timeout;
@@ -312,7 +335,7 @@ async fn quorum_is_up(
                 return Err(ConnectError::Misconfigured(votes(nodes, &states)));
             }
             let conflict = nodes.iter().find_map(|node| match node.left_out(None) {
-                Some(Fault::OtherNodes(conflict)) => Some(conflict),
+                Some(Fault::OtherNodes(conflict)) if !observes => Some(conflict),
                 _ => None,
             });
             match conflict {

@@ -47,7 +47,7 @@ pub use options::{
     MAX_TTL, MIN_TTL, OptionError,
 };
 pub use protocol::token::{FencingToken, NotAToken};
-pub use redis::NodeConfig;
+pub use redis::{NodeConfig, NodeList, Registrations};
 #[cfg(feature = "tls")]
 pub use redis::{TlsError, TlsOptions};
 pub use redlock::{LockRequest, NodeStatus, Redlock};

@@ -117,15 +117,7 @@ impl Link {
 
     async fn open_without_limit(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<(Link, Task), Fault> {
         let peer = endpoint.addresses.choose(found).await?;
-        let client = Client::new(
-            Config {
-                fail_fast: true,
-                ..pinned(&endpoint.config, peer)
-            },
-            None,
-            Some(connection_config(endpoint.timeout)),
-            None,
-        );
+        let client = client(&endpoint.config, peer, endpoint.timeout);
         let mut task = start(&client).await?;
         tokio::select! {
             biased; // a refusal says more than the end that comes with it
@@ -395,6 +387,15 @@ pub(super) async fn start(client: &Client) -> Result<Task, Fault> {
     let task = Task(client.connect());
     connected.await.map_err(|error| refusal(&error))?;
     Ok(task)
+}
+
+/// A client that connects once, to this address of the server.
+pub(super) fn client(config: &Config, peer: Option<SocketAddr>, timeout: Duration) -> Client {
+    let config = Config {
+        fail_fast: true,
+        ..pinned(config, peer)
+    };
+    Client::new(config, None, Some(connection_config(timeout)), None)
 }
 
 /// Runs a script by its text.

@@ -47,6 +47,8 @@ pub(super) struct Members {
     client: String,
     window: Duration,
     period: Duration,
+    /// No locks are taken, so other clients need not know.
+    observes: bool,
     clock: Clock,
     /// No new locks are taken any more.
     closed: CancellationToken,
@@ -134,6 +136,7 @@ impl Members {
         prefix: Arc<str>,
         window: Duration,
         period: Duration,
+        observes: bool,
         clock: Clock,
         closed: CancellationToken,
     ) -> Members {
@@ -145,6 +148,7 @@ impl Members {
             client: client::describe(),
             window,
             period,
+            observes,
             clock,
             closed,
             changed: Notify::new(),
@@ -163,8 +167,13 @@ impl Members {
         self.changed.notify_one();
     }
 
-    /// A lock with this TTL is about to be taken: registrations outlive it.
-    pub(super) fn needs(&self, ttl: Duration) {
+    /// A lock with this TTL is about to be taken: registrations outlive it. Fails where none may be taken.
+    pub(super) fn needs(&self, ttl: Duration) -> Result<(), Fault> {
+        if self.observes {
+            return Err(Fault::Disconnected {
+                reason: "connected only to observe: takes no locks".into(),
+            });
+        }
         let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         if self.longest_ttl_millis.load(Relaxed) < millis {
             self.longest_ttl_millis.fetch_max(millis, Relaxed);
@@ -172,6 +181,7 @@ impl Members {
                 self.changed();
             }
         }
+        Ok(())
     }
 
     /// Registers, again and again, until it is dropped.
@@ -234,7 +244,11 @@ impl Members {
             .replace(started)
             .is_some_and(|last| started.saturating_duration_since(last) > self.period);
         // A list that takes no part yet must not get in the way of those that do: others are looked for first.
-        let mut act = if is_new { Act::Look } else { Act::Add };
+        let mut act = if is_new || self.observes {
+            Act::Look
+        } else {
+            Act::Add
+        };
         let mut answers = Vec::new();
         for _ in 0..MOST_TRIES {
             let asked = links
@@ -246,7 +260,7 @@ impl Members {
             act = match in_conflict {
                 // Those who look at this node later must know that a lease may be held.
                 true if self.may_hold() && act != Act::Keep => Act::Keep,
-                false if !all_added => Act::Add,
+                false if !all_added && !self.observes => Act::Add,
                 _ => break,
             };
         }
@@ -327,7 +341,7 @@ impl Members {
         {
             let node = &self.nodes[*number];
             let id = link.memory().id;
-            if conflict.is_none() && registered.added {
+            if conflict.is_none() && (registered.added || self.observes) {
                 state.admitted[*number] = Some(id);
             }
             let mut admission = Admission {
@@ -341,7 +355,7 @@ impl Members {
                 .settling()
                 .checked_sub(registered.standing)
                 .filter(|_| !everywhere);
-            if let Some(left) = left.filter(|left| !left.is_zero()) {
+            if let Some(left) = left.filter(|left| !left.is_zero() && !self.observes) {
                 unsettled = unsettled.max(Some(left));
                 // Until the next look.
                 admission.settles_at = Some(now + left + self.period);

@@ -9,6 +9,7 @@
 //! | `probe.rs` | what a server must be before it may vote |
 //! | `memory.rs`, `record.lua` | which memory it is |
 //! | `members.rs`, `views.lua` | which nodes this client and others use |
+//! | `registrations.rs`, `lists.lua` | what nodes know of that, for people |
 //! | `admission.rs` | whether its votes count |
 //! | `client.rs` | who this process is |
 //! | `lane.rs` | the queue in front of the connection |
@@ -32,6 +33,7 @@ mod link;
 mod members;
 mod memory;
 mod probe;
+mod registrations;
 mod script;
 mod time;
 #[cfg(feature = "tls")]
@@ -41,12 +43,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use endpoint::NodeConfig;
+pub(crate) use registrations::registrations;
+pub use registrations::{NodeList, Registrations};
 #[cfg(feature = "tls")]
 pub use tls::{TlsError, TlsOptions};
 
@@ -72,19 +76,35 @@ pub(crate) struct RedisNode {
     _stop: Arc<DropGuard>,
 }
 
+/// What the nodes of a set have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// In front of all keys.
+    pub(crate) prefix: Arc<str>,
+    /// How long connecting and probing may take.
+    pub(crate) timeout: Duration,
+    /// The restart guard's.
+    pub(crate) window: Duration,
+    /// No locks are taken, so other clients need not know.
+    pub(crate) observes: bool,
+}
+
 impl RedisNode {
     /// A node for each configuration: one set, in which no server may appear twice. Names are resolved again
     /// every `look_period`.
     pub(crate) fn set(
         configs: Vec<NodeConfig>,
-        prefix: &str,
-        timeout: Duration,
-        window: Duration,
+        settings: &Settings,
         runtime: &Handle,
         clock: &Clock,
         closed: &CancellationToken,
     ) -> Vec<Arc<RedisNode>> {
-        let prefix: Arc<str> = prefix.into();
+        let Settings {
+            prefix,
+            timeout,
+            window,
+            observes,
+        } = settings.clone();
         let roll = Arc::new(Roll::default());
         let look_period = look_period(window);
         let member = |(number, config): (usize, NodeConfig)| {
@@ -113,6 +133,7 @@ impl RedisNode {
             prefix,
             window,
             look_period,
+            observes,
             clock.clone(),
             closed.clone(),
         ));
@@ -168,8 +189,10 @@ impl Node for RedisNode {
     }
 
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>> {
-        if let Action::Acquire { ttl, .. } = request.action {
-            self.members.needs(ttl);
+        if let Action::Acquire { ttl, .. } = request.action
+            && let Err(fault) = self.members.needs(ttl)
+        {
+            return std::future::ready(Err(fault)).boxed();
         }
         self.lane.call(request, budget)
     }

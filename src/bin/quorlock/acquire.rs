@@ -99,6 +99,7 @@ fn obstacle(error: &AcquireError) -> Option<Obstacle> {
         AcquireError::NoQuorum { votes, .. } | AcquireError::TooLate { votes, .. } => {
             Some(Obstacle::NoQuorum(votes.to_string()))
         }
+        AcquireError::OtherNodes { conflict, .. } => Some(Obstacle::NoQuorum(conflict.to_string())),
         _ => None,
     }
 }
@@ -111,6 +112,7 @@ fn not_acquired(error: &AcquireError) -> Failure {
     let (code, advice) = match error {
         AcquireError::Options(_) => (exit::USAGE, ""),
         AcquireError::Held { .. } => (exit::HELD, "; try again later, or use a longer --wait"),
+        AcquireError::OtherNodes { .. } => (exit::MISCONFIGURED, ""),
         AcquireError::NoQuorum { votes, .. } if votes.iter().any(has_just_started) => (
             exit::NO_QUORUM,
             "; nodes that have just started give locks after that time: use a longer --wait, or --no-restart-guard where nobody can hold anything",

@@ -22,6 +22,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Run(Run),
     Status(Status),
+    Members(Members),
     Bench(Bench),
     Testbed(Testbed),
     #[command(hide = true)]
@@ -144,6 +145,22 @@ pub(crate) struct Status {
     /// How long nodes that have restarted are left out: as for run, or the TTL there if that is longer [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
+}
+
+/// Show which lists of nodes clients use, and which clients
+///
+/// Clients whose lists differ could both have a quorum, so the later ones take no locks. The list given here only says which nodes to
+/// ask: it is not registered. Listing the clients takes the right to list keys (+scan).
+///
+/// Ends with 0 if all clients use one list, with 78 if there are more, with 69 if no node could be asked.
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_MEMBERS)]
+pub(crate) struct Members {
+    #[command(flatten)]
+    pub(crate) nodes: Nodes,
+    /// In front of the names of the locks
+    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    pub(crate) key_prefix: String,
 }
 
 /// Measure what a lock costs on these nodes, and say what that means

@@ -25,7 +25,8 @@ Exit codes:
    69  no quorum of nodes can be reached, or may give locks yet (or --testbed found no server): the command was not run
    71  the system refused something: a process, a pipe, a signal handler
    75  the lock is held by someone else: the command was not run
-   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names): the command was not run
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), or other clients use another
+       list of nodes: the command was not run
    79  the lease was lost, or --max-hold was over: the command was ended before its end
   126  the command was found but cannot be executed
   127  the command was not found
@@ -37,6 +38,13 @@ Exit codes:
     2  usage: options, URLs or durations that make no sense
    69  no quorum of nodes is up, or gives locks yet (the restart guard)
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), even if there is a quorum";
+
+pub(crate) const OF_MEMBERS: &str = "\
+Exit codes:
+    0  all clients use the same list of nodes, or there are none
+    2  usage: options, URLs or durations that make no sense
+   69  no node could be asked
+   78  more than one list of nodes is in use";
 
 pub(crate) const OF_BENCH: &str = "\
 Exit codes:

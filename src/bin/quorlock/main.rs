@@ -3,7 +3,7 @@
 //! | file | |
 //! |---|---|
 //! | `args.rs` | what can be said on the command line, and the exit codes |
-//! | `run.rs`, `status.rs`, `bench/`, `testbed.rs` | one subcommand each |
+//! | `run.rs`, `status.rs`, `members.rs`, `bench/`, `testbed.rs` | one subcommand each |
 //! | `nodes.rs` | which nodes, and connecting to them |
 //! | `acquire.rs` | getting the lock, and saying what it waits for |
 //! | `supervise.rs` | the command under its lease: signals, loss, the end |
@@ -25,6 +25,7 @@ mod group;
 mod guard;
 mod job;
 mod log;
+mod members;
 mod nodes;
 mod out;
 mod progress;
@@ -72,6 +73,7 @@ fn work(arguments: Arguments, report: &Report) -> Result<u8, Failure> {
         match arguments.command {
             Command::Run(run) => run::run(run, report).await,
             Command::Status(status) => status::status(status, report).await,
+            Command::Members(members) => members::members(members, report).await,
             Command::Bench(bench) => bench::bench(bench, report).await,
             Command::Testbed(testbed) => testbed::testbed(testbed, report).await,
             Command::Guard(_) => Ok(exit::OK),

@@ -105,7 +105,7 @@ fn with_tls(_: &Nodes, config: NodeConfig) -> Result<NodeConfig, Failure> {
 pub(crate) fn not_connected(error: &ConnectError) -> Failure {
     let code = match error {
         ConnectError::Options(_) => exit::USAGE,
-        ConnectError::Misconfigured(_) => exit::MISCONFIGURED,
+        ConnectError::Misconfigured(_) | ConnectError::OtherNodes(_) => exit::MISCONFIGURED,
         ConnectError::NoRuntime => exit::SYSTEM,
         _ => exit::NO_QUORUM,
     };

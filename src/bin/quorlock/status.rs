@@ -23,10 +23,11 @@ struct Line {
 }
 
 impl Line {
-    /// In how much time it gives locks; `None` if it is not up.
+    /// In how much time it gives locks; `None` if it does not, or is not up.
     fn ready_in(&self) -> Option<Duration> {
-        self.up.then_some(match self.fault {
-            Some(Fault::Restarted { remaining, .. }) => remaining,
+        let gives = self.up && !matches!(self.fault, Some(Fault::OtherNodes(_)));
+        gives.then_some(match self.fault {
+            Some(Fault::Restarted { remaining, .. } | Fault::Replaced { remaining }) => remaining,
             _ => Duration::ZERO,
         })
     }
@@ -49,7 +50,7 @@ impl Verdict {
         ready_in.sort_unstable();
         Verdict {
             quorum,
-            up: ready_in.len(),
+            up: lines.iter().filter(|line| line.up).count(),
             ready: ready_in.iter().filter(|time| time.is_zero()).count(),
             quorum_in: ready_in.get(quorum - 1).copied(),
         }
@@ -86,7 +87,7 @@ impl Verdict {
 
 pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Failure> {
     let urls = nodes::urls(&arguments.nodes)?;
-    let mut builder = nodes::builder(&arguments.nodes, &urls)?;
+    let mut builder = nodes::builder(&arguments.nodes, &urls)?.observe();
     if let Some(window) = arguments.guard_window {
         builder = builder.guard_window(window);
     }
@@ -188,5 +189,12 @@ fn text(lines: &[Line], verdict: &Verdict) -> String {
         lines.len(),
         verdict.words()
     );
+    let conflict = lines.iter().find_map(|line| match &line.fault {
+        Some(Fault::OtherNodes(conflict)) => Some(conflict),
+        _ => None,
+    });
+    if let Some(conflict) = conflict {
+        let _ = writeln!(text, "{conflict}");
+    }
     text
 }

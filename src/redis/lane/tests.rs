@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, machine};
 use crate::node::{Action, Fencing, Node, NodeState, OwnerToken, Reply, Request};
 use crate::protocol::token::FencingToken;
-use crate::redis::{NodeConfig, RedisNode};
+use crate::redis::{NodeConfig, RedisNode, Settings};
 use crate::testbed::Testbed;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -18,7 +19,14 @@ async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
     let testbed = Testbed::start(1).await.unwrap();
     let config = NodeConfig::from_url(&testbed.urls()[0]).unwrap();
     let clock = Clock::new(machine());
-    let set = RedisNode::set(vec![config], "quorlock", PATIENCE, &Handle::current(), &clock);
+    let settings = Settings {
+        prefix: "quorlock:".into(),
+        timeout: PATIENCE,
+        window: PATIENCE,
+        observes: false,
+    };
+    let closed = CancellationToken::new();
+    let set = RedisNode::set(vec![config], &settings, &Handle::current(), &clock, &closed);
     let node = &set[0];
     let is_up = |state: &NodeState| matches!(state, NodeState::Up { .. });
     node.watch().wait_for(is_up).await.unwrap();

@@ -1,0 +1,89 @@
+//! `quorlock members`: which lists of nodes are in use, and by whom.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use quorlock::{NodeList, Registrations};
+use serde_json::json;
+
+use crate::args::Members;
+use crate::event::short;
+use crate::exit::{self, Failure};
+use crate::report::Report;
+use crate::{fault, nodes, out};
+
+pub(crate) async fn members(arguments: Members, report: &Report) -> Result<u8, Failure> {
+    let urls = nodes::urls(&arguments.nodes)?;
+    let builder = nodes::builder(&arguments.nodes, &urls)?.key_prefix(arguments.key_prefix);
+    let found = builder.registrations().await.map_err(Failure::usage)?;
+    out::print(&match report.is_json() {
+        true => document(&found),
+        false => text(&found, urls.len()),
+    })?;
+    Ok(code(&found, urls.len()))
+}
+
+fn code(found: &Registrations, asked: usize) -> u8 {
+    match found.lists.len() {
+        _ if found.faults.len() == asked => exit::NO_QUORUM,
+        0 | 1 => exit::OK,
+        _ => exit::MISCONFIGURED,
+    }
+}
+
+fn document(found: &Registrations) -> String {
+    let list = |list: &NodeList| {
+        json!({
+            "nodes": words(&list.nodes), "clients": words(&list.clients), "registered_on": words(&list.registered_on),
+            "remaining_ms": u64::try_from(list.remaining.as_millis()).unwrap_or(u64::MAX),
+        })
+    };
+    let lists: Vec<_> = found.lists.iter().map(list).collect();
+    let faults: Vec<_> = found
+        .faults
+        .iter()
+        .map(|(node, trouble)| {
+            json!({ "node": &**node, "reason": fault::kind(trouble), "trouble": trouble.to_string() })
+        })
+        .collect();
+    format!("{}\n", json!({ "lists": lists, "faults": faults }))
+}
+
+fn words(list: &[Arc<str>]) -> Vec<&str> {
+    list.iter().map(|word| &**word).collect()
+}
+
+fn text(found: &Registrations, asked: usize) -> String {
+    let mut text = String::new();
+    for list in &found.lists {
+        let _ = writeln!(
+            text,
+            "{}: {}",
+            nodes::counted(list.nodes.len()),
+            list.nodes.join(", ")
+        );
+        let _ = writeln!(
+            text,
+            "  registered on {} of {asked}, for {} more unless confirmed again",
+            list.registered_on.len(),
+            short(list.remaining)
+        );
+        for client in &list.clients {
+            let _ = writeln!(text, "  {client}");
+        }
+    }
+    for (node, fault) in &found.faults {
+        let _ = writeln!(text, "{node}: {fault}");
+    }
+    let verdict = match found.lists.len() {
+        _ if found.faults.len() == asked => "no node could be asked",
+        0 => "no list of nodes is in use: nobody takes locks on these nodes",
+        1 => "one list of nodes is in use",
+        _ => {
+            "MORE THAN ONE LIST OF NODES IS IN USE: two lists can give one lock to two clients, so the later ones get none. \
+             Have all clients use the same one"
+        }
+    };
+    let _ = writeln!(text, "{verdict}");
+    text
+}

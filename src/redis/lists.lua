@@ -1,0 +1,13 @@
+-- Which lists of nodes are in use, and for how many ms more: views.lua says how they are kept. KEYS: the lists.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local answer = {}
+for line in (redis.call('GET', KEYS[1]) or ''):gmatch('[^\n]+') do
+  local ends, view = line:match('^%d+ %d+ (%d+) %S+ (.+)$')
+  if ends and tonumber(ends) > now then
+    answer[#answer + 1] = view
+    answer[#answer + 1] = ('%.0f'):format(tonumber(ends) - now)
+  end
+end
+return answer

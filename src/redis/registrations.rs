@@ -1,0 +1,182 @@
+//! Reads which lists of nodes are in use, without taking part.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::interfaces::ClientLike;
+use fred::types::Value;
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::client::readable;
+use super::link::{self, command};
+use super::{NodeConfig, address::Addresses};
+use crate::node::Fault;
+use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
+use crate::protocol::view::View;
+
+const LISTS: &str = include_str!("lists.lua");
+/// How many keys a server looks at in one step.
+const SCAN_COUNT: i64 = 1_000;
+
+/// The lists of nodes that clients use, as the nodes asked know them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Registrations {
+    /// Each list once. More than one is a fault, unless a node has just lost its memory or been replaced.
+    pub lists: Vec<NodeList>,
+    /// Nodes that could not be asked, and why.
+    pub faults: Vec<(Arc<str>, Fault)>,
+}
+
+/// A list of nodes that clients use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeList {
+    /// The addresses in the list, as its clients write them.
+    pub nodes: Vec<Arc<str>>,
+    /// How long the list counts as in use, unless a client confirms it again.
+    pub remaining: Duration,
+    /// Which of the nodes asked know of it.
+    pub registered_on: Vec<Arc<str>>,
+    /// The clients that use it: executable, host, process id. Empty if the user may not list keys (`+scan`).
+    pub clients: Vec<Arc<str>>,
+}
+
+/// What one node knows.
+struct Known {
+    lists: Vec<(View, Duration)>,
+    clients: Vec<(View, String)>,
+}
+
+/// Asks all nodes.
+pub(crate) async fn registrations(
+    configs: Vec<NodeConfig>,
+    prefix: &str,
+    patience: Duration,
+) -> Registrations {
+    let asked = configs.into_iter().map(|config| async move {
+        let name = config.name().clone();
+        let answer = timeout(patience, ask(config, prefix, patience)).await;
+        let late = |_| Err(link::disconnected("no answer in time".into()));
+        (name, answer.unwrap_or_else(late))
+    });
+    let mut found = Registrations::default();
+    let mut lists: BTreeMap<Vec<Arc<str>>, (Duration, BTreeSet<Arc<str>>, BTreeSet<Arc<str>>)> =
+        BTreeMap::new();
+    for (name, answer) in join_all(asked).await {
+        match answer {
+            Ok(known) => {
+                for (view, remaining) in known.lists {
+                    let (longest, nodes, _) = lists.entry(view.addresses()).or_default();
+                    *longest = remaining.max(*longest);
+                    nodes.insert(name.clone());
+                }
+                for (view, client) in known.clients {
+                    let (_, _, clients) = lists.entry(view.addresses()).or_default();
+                    clients.insert(client.into());
+                }
+            }
+            Err(fault) => found.faults.push((name, fault)),
+        }
+    }
+    let list = |(nodes, (remaining, registered_on, clients))| NodeList {
+        nodes,
+        remaining,
+        registered_on: Vec::from_iter(registered_on),
+        clients: Vec::from_iter(clients),
+    };
+    found.lists = lists.into_iter().map(list).collect();
+    found
+}
+
+async fn ask(config: NodeConfig, prefix: &str, patience: Duration) -> Result<Known, Fault> {
+    let config = config.into_fred();
+    let addresses = Addresses::new(&config, patience);
+    let peer = addresses.choose(addresses.find().await?).await?;
+    let client = link::client(&config, peer, patience);
+    let mut task = link::start(&client).await?;
+    tokio::select! {
+        biased;
+        known = read(&client, prefix) => known,
+        fault = task.ended() => Err(fault),
+    }
+}
+
+async fn read(client: &Client, prefix: &str) -> Result<Known, Fault> {
+    let key = format!("{prefix}{VIEWS_SUFFIX}");
+    let answer = link::run(client, LISTS, &[key], Vec::new()).await?;
+    let entries = answer
+        .convert::<Vec<String>>()
+        .map_err(|error| link::refusal(&error))?;
+    let list = |entry: &[String]| {
+        let remaining = entry[1].parse().map(Duration::from_millis).ok()?;
+        Some((entry[0].parse().ok()?, remaining))
+    };
+    Ok(Known {
+        lists: entries.chunks_exact(2).filter_map(list).collect(),
+        clients: clients(client, prefix).await.unwrap_or_default(),
+    })
+}
+
+/// `None` if the user may not list keys.
+async fn clients(client: &Client, prefix: &str) -> Option<Vec<(View, String)>> {
+    let pattern = format!("{}*{CLIENT_SUFFIX}", literal(prefix));
+    let mut found = Vec::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let args = vec![
+            Value::from(cursor),
+            Value::from_static_str("MATCH"),
+            Value::from(&*pattern),
+            Value::from_static_str("COUNT"),
+            Value::Integer(SCAN_COUNT),
+        ];
+        let answer: Value = client.custom(command("SCAN"), args).await.ok()?;
+        let (next, keys): (String, Vec<String>) = answer.convert().ok()?;
+        for key in keys {
+            let told: Option<String> = client.custom(command("GET"), vec![Value::from(key)]).await.ok()?;
+            found.extend(told.as_deref().and_then(parse));
+        }
+        if next == "0" {
+            return Some(found);
+        }
+        cursor = next;
+    }
+}
+
+/// What a client tells of itself: when, who it is, and its list.
+fn parse(told: &str) -> Option<(View, String)> {
+    let (_, rest) = told.split_once(' ')?;
+    let (client, view) = rest.split_once(' ')?;
+    Some((view.parse().ok()?, readable(client)))
+}
+
+/// The text as a pattern that matches nothing else.
+fn literal(text: &str) -> String {
+    let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\');
+    let escaped = |character| special(character).then_some('\\').into_iter().chain([character]);
+    text.chars().flat_map(escaped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_read_as_they_tell_of_themselves() {
+        let (view, client) = parse("1700000000000 worker%20on%20a%20(pid%201) ?@b:1 ?@a:1").unwrap();
+        assert_eq!(client, "worker on a (pid 1)");
+        assert_eq!(view.addresses(), [Arc::from("a:1"), Arc::from("b:1")]);
+        for damaged in ["", "1", "1 who", "1 who damaged"] {
+            assert!(parse(damaged).is_none(), "{damaged}");
+        }
+    }
+
+    #[test]
+    fn prefixes_match_themselves_only() {
+        assert_eq!(literal("app[1]*:"), "app\\[1\\]\\*:");
+    }
+}
