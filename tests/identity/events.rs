@@ -1,0 +1,200 @@
+//! What comes from outside: time, and what goes wrong.
+//!
+//! Time is what must have happened before a step: the step "P is over" is possible only after everything that takes no
+//! longer than P.
+
+use crate::rules::{Omitted, Settling};
+use crate::state::{ADDRESSES, Client, Faults, Guard, Id, Memory, Phase, Seat, Set, Standing, State};
+use crate::step::Step;
+use crate::world::World;
+
+impl World {
+    pub(crate) fn time_steps(&self, state: &State, steps: &mut Vec<(Step, State)>) {
+        for id in (0..state.memories.len()).filter(|id| state.memories[*id].alive) {
+            match state.memories[id].guard {
+                Guard::First if self.old_users_have_left(state, id) => {
+                    steps.push((Step::FirstPartOver { id }, first_part_over(state, id)));
+                }
+                Guard::Second if !older_work(state, id) => {
+                    let mut next = state.clone();
+                    next.memories[id].guard = Guard::Over;
+                    steps.push((Step::GuardOver { id }, next));
+                }
+                _ => {}
+            }
+            for number in 0..state.clients.len() {
+                self.registration_steps(state, number, id, steps);
+            }
+        }
+    }
+
+    /// Within P, every client that runs and is not lied to resolves names anew, and reads the id of each node.
+    fn old_users_have_left(&self, state: &State, id: Id) -> bool {
+        let address = usize::from(state.memories[id].address);
+        let uses_older = |(number, client): (usize, &Client)| {
+            let seat = &client.seats[address];
+            let older = |used: Option<Id>| used.is_some_and(|used| used < id);
+            let uses = seat.connected.is_some() && (older(seat.connected) || older(seat.known));
+            uses && !client.paused && !self.lied_to.has(number)
+        };
+        self.omits(Omitted::GuardForOldUsers) || !state.clients.iter().enumerate().any(uses_older)
+    }
+
+    fn registration_steps(&self, state: &State, number: usize, id: Id, steps: &mut Vec<(Step, State)>) {
+        let client = &state.clients[number];
+        let address = usize::from(state.memories[id].address);
+        let seat = &client.seats[address];
+        let is_connected = seat.connected == Some(id);
+        let has_to_stand = match self.settling {
+            Settling::Never => false,
+            Settling::UnlessComplete => !self.is_complete(client, number),
+            Settling::Always => true,
+        };
+        if has_to_stand && is_connected && seat.standing == Standing::Registered && self.all_have_looked(state, number, id) {
+            let mut next = state.clone();
+            next.clients[number].seats[address].standing = Standing::Stood;
+            steps.push((Step::RegistrationStood { client: number, id }, next));
+        }
+        let refreshes = is_connected && !client.paused && (!seat.conflict || client.holds());
+        // A registration outlives every lease that was confirmed before it was refreshed last.
+        let leases_are_over = !client.paused || client.phase == Phase::Idle;
+        if state.memories[id].registrations[number].is_some() && !refreshes && leases_are_over {
+            let mut next = state.clone();
+            next.memories[id].registrations[number] = None;
+            if is_connected && !self.omits(Omitted::RegistrationsEnd) {
+                let client = &mut next.clients[number];
+                client.seats[address].registered = false;
+                client.seats[address].standing = Standing::None;
+                client.seats.iter_mut().for_each(|seat| seat.admitted = false);
+            }
+            steps.push((Step::RegistrationEnds { client: number, id }, next));
+        }
+    }
+
+    /// Within P, every client that runs and reaches the node has connected to it and looked.
+    fn all_have_looked(&self, state: &State, number: usize, id: Id) -> bool {
+        let address = usize::from(state.memories[id].address);
+        let looked = |(other, client): (usize, &Client)| {
+            let runs = !client.paused && client.seats.iter().any(|seat| seat.known.is_some());
+            let reaches = self.lists[other].has(address)
+                && !client.cut.has(address)
+                && self.resolve(state, other, address) == id;
+            let seat = &client.seats[address];
+            let has_looked = seat.connected == Some(id) && (seat.registered || seat.conflict);
+            other == number || !runs || !reaches || has_looked
+        };
+        state.clients.iter().enumerate().all(looked)
+    }
+
+    pub(crate) fn fault_steps(&self, state: &State, steps: &mut Vec<(Step, State)>) {
+        let left = state.faults;
+        for address in (0..ADDRESSES).filter(|address| self.lists.iter().any(|list| list.has(*address))) {
+            if state.down.has(address) {
+                let mut next = state.clone();
+                next.down = next.down.without(address);
+                steps.push((Step::ComeUp { address }, next));
+                continue;
+            }
+            if left.lost > 0 {
+                let step = Step::Lose { address };
+                steps.push((step, self.lost(state, address)));
+            }
+            if left.moved > 0 {
+                let mut next = self.began(state, address);
+                next.faults = Faults { moved: left.moved - 1, ..left };
+                steps.push((Step::Move { address }, next));
+            }
+            if left.restarted > 0 {
+                let mut next = state.clone();
+                next.faults = Faults { restarted: left.restarted - 1, ..left };
+                for client in &mut next.clients {
+                    if client.seats[address].connected == Some(state.at[address]) {
+                        disconnect(&mut client.seats[address]);
+                    }
+                }
+                steps.push((Step::Restart { address }, next));
+            }
+        }
+        for number in 0..state.clients.len() {
+            self.client_faults(state, number, steps);
+        }
+    }
+
+    fn client_faults(&self, state: &State, client: usize, steps: &mut Vec<(Step, State)>) {
+        let left = state.faults;
+        let mut next = state.clone();
+        if state.clients[client].paused {
+            next.clients[client].paused = false;
+            steps.push((Step::Resume { client }, next));
+        } else if left.paused > 0 {
+            next.clients[client].paused = true;
+            next.faults = Faults { paused: left.paused - 1, ..left };
+            steps.push((Step::Pause { client }, next));
+        }
+        for address in self.lists[client].iter() {
+            let is_cut = state.clients[client].cut.has(address);
+            let mut next = state.clone();
+            if is_cut && !self.unreachable[client].has(address) {
+                next.clients[client].cut = state.clients[client].cut.without(address);
+                steps.push((Step::Mend { client, address }, next));
+            } else if !is_cut && left.cut > 0 {
+                next.clients[client].cut = state.clients[client].cut.with(address);
+                next.faults = Faults { cut: left.cut - 1, ..left };
+                disconnect(&mut next.clients[client].seats[address]);
+                steps.push((Step::Cut { client, address }, next));
+            }
+        }
+    }
+
+    /// Another memory begins behind the address; connections to the old one stay.
+    fn began(&self, state: &State, address: usize) -> State {
+        let mut next = state.clone();
+        let guard = if self.omits(Omitted::Guard) { Guard::Over } else { Guard::First };
+        next.at[address] = next.memories.len();
+        next.memories.push(Memory::new(address, guard));
+        next
+    }
+
+    fn lost(&self, state: &State, address: usize) -> State {
+        let old = state.at[address];
+        let mut next = self.began(state, address);
+        next.faults.lost -= 1;
+        next.memories[old].die();
+        for client in &mut next.clients {
+            let seat = &mut client.seats[address];
+            if seat.connected == Some(old) {
+                disconnect(seat);
+                seat.connected = Some(next.at[address]);
+            }
+        }
+        next
+    }
+}
+
+fn disconnect(seat: &mut Seat) {
+    seat.connected = None;
+    seat.admitted = false;
+    seat.registered = false;
+    seat.standing = Standing::None;
+}
+
+fn first_part_over(state: &State, id: Id) -> State {
+    let mut next = state.clone();
+    next.memories[id].guard = Guard::Second;
+    for client in &mut next.clients {
+        if client.holds() {
+            client.confirmed_before = client.confirmed_before.with(id);
+        }
+        if matches!(client.phase, Phase::Acquiring | Phase::Renewing) {
+            client.begun_before = client.begun_before.with(id);
+        }
+    }
+    next
+}
+
+/// Whether a lease or an attempt is older than W: confirmed, or begun, before the first P was over.
+fn older_work(state: &State, id: Id) -> bool {
+    let older = |set: Set| set.has(id);
+    let is_older = |client: &Client| older(client.confirmed_before) || older(client.begun_before);
+    state.clients.iter().any(is_older)
+}
