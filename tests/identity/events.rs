@@ -3,8 +3,8 @@
 //! Time is what must have happened before a step: the step "P is over" is possible only after everything that takes no
 //! longer than P.
 
-use crate::rules::{Omitted, Settling};
-use crate::state::{ADDRESSES, Client, Faults, Guard, Id, Memory, Phase, Seat, Set, Standing, State};
+use crate::rules::Omitted;
+use crate::state::{Client, Faults, Guard, Id, Memory, Phase, Seat, Set, Standing, State};
 use crate::step::Step;
 use crate::world::World;
 
@@ -13,7 +13,7 @@ impl World {
         for id in (0..state.memories.len()).filter(|id| state.memories[*id].alive) {
             match state.memories[id].guard {
                 Guard::First if self.old_users_have_left(state, id) => {
-                    steps.push((Step::FirstPartOver { id }, first_part_over(state, id)));
+                    steps.push((Step::FirstPartOver { id }, self.first_part_over(state, id)));
                 }
                 Guard::Second if !older_work(state, id) => {
                     let mut next = state.clone();
@@ -40,17 +40,34 @@ impl World {
         self.omits(Omitted::GuardForOldUsers) || !state.clients.iter().enumerate().any(uses_older)
     }
 
+    fn first_part_over(&self, state: &State, id: Id) -> State {
+        let mut next = state.clone();
+        next.memories[id].guard = Guard::Second;
+        for client in &mut next.clients {
+            if client.holds() {
+                client.confirmed_before = client.confirmed_before.with(id);
+            }
+            if matches!(client.phase, Phase::Acquiring | Phase::Renewing) {
+                client.begun_before = client.begun_before.with(id);
+            }
+            if client.paused && !self.omits(Omitted::LooksEnd) {
+                look_ends(client);
+            }
+        }
+        next
+    }
+
     fn registration_steps(&self, state: &State, number: usize, id: Id, steps: &mut Vec<(Step, State)>) {
         let client = &state.clients[number];
         let address = usize::from(state.memories[id].address);
         let seat = &client.seats[address];
         let is_connected = seat.connected == Some(id);
-        let has_to_stand = match self.settling {
-            Settling::Never => false,
-            Settling::UnlessComplete => !self.is_complete(client, number),
-            Settling::Always => true,
-        };
-        if has_to_stand && is_connected && seat.standing == Standing::Registered && self.all_have_looked(state, number, id) {
+        let has_to_stand = !self.omits(Omitted::Settling) && !self.is_complete(client, number);
+        if has_to_stand
+            && is_connected
+            && seat.standing == Standing::Registered
+            && self.all_have_looked(state, number, id)
+        {
             let mut next = state.clone();
             next.clients[number].seats[address].standing = Standing::Stood;
             steps.push((Step::RegistrationStood { client: number, id }, next));
@@ -61,11 +78,9 @@ impl World {
         if state.memories[id].registrations[number].is_some() && !refreshes && leases_are_over {
             let mut next = state.clone();
             next.memories[id].registrations[number] = None;
-            if is_connected && !self.omits(Omitted::RegistrationsEnd) {
-                let client = &mut next.clients[number];
-                client.seats[address].registered = false;
-                client.seats[address].standing = Standing::None;
-                client.seats.iter_mut().for_each(|seat| seat.admitted = false);
+            if is_connected && !self.omits(Omitted::LooksEnd) {
+                next.clients[number].seats[address].standing = Standing::None;
+                look_ends(&mut next.clients[number]);
             }
             steps.push((Step::RegistrationEnds { client: number, id }, next));
         }
@@ -88,7 +103,11 @@ impl World {
 
     pub(crate) fn fault_steps(&self, state: &State, steps: &mut Vec<(Step, State)>) {
         let left = state.faults;
-        for address in (0..ADDRESSES).filter(|address| self.lists.iter().any(|list| list.has(*address))) {
+        for address in self
+            .frail
+            .iter()
+            .filter(|address| self.lists.iter().any(|list| list.has(*address)))
+        {
             if state.down.has(address) {
                 let mut next = state.clone();
                 next.down = next.down.without(address);
@@ -101,12 +120,18 @@ impl World {
             }
             if left.moved > 0 {
                 let mut next = self.began(state, address);
-                next.faults = Faults { moved: left.moved - 1, ..left };
+                next.faults = Faults {
+                    moved: left.moved - 1,
+                    ..left
+                };
                 steps.push((Step::Move { address }, next));
             }
             if left.restarted > 0 {
                 let mut next = state.clone();
-                next.faults = Faults { restarted: left.restarted - 1, ..left };
+                next.faults = Faults {
+                    restarted: left.restarted - 1,
+                    ..left
+                };
                 for client in &mut next.clients {
                     if client.seats[address].connected == Some(state.at[address]) {
                         disconnect(&mut client.seats[address]);
@@ -128,7 +153,10 @@ impl World {
             steps.push((Step::Resume { client }, next));
         } else if left.paused > 0 {
             next.clients[client].paused = true;
-            next.faults = Faults { paused: left.paused - 1, ..left };
+            next.faults = Faults {
+                paused: left.paused - 1,
+                ..left
+            };
             steps.push((Step::Pause { client }, next));
         }
         for address in self.lists[client].iter() {
@@ -137,9 +165,12 @@ impl World {
             if is_cut && !self.unreachable[client].has(address) {
                 next.clients[client].cut = state.clients[client].cut.without(address);
                 steps.push((Step::Mend { client, address }, next));
-            } else if !is_cut && left.cut > 0 {
+            } else if !is_cut && left.cut > 0 && self.frail.has(address) {
                 next.clients[client].cut = state.clients[client].cut.with(address);
-                next.faults = Faults { cut: left.cut - 1, ..left };
+                next.faults = Faults {
+                    cut: left.cut - 1,
+                    ..left
+                };
                 disconnect(&mut next.clients[client].seats[address]);
                 steps.push((Step::Cut { client, address }, next));
             }
@@ -149,7 +180,11 @@ impl World {
     /// Another memory begins behind the address; connections to the old one stay.
     fn began(&self, state: &State, address: usize) -> State {
         let mut next = state.clone();
-        let guard = if self.omits(Omitted::Guard) { Guard::Over } else { Guard::First };
+        let guard = if self.omits(Omitted::Guard) {
+            Guard::Over
+        } else {
+            Guard::First
+        };
         next.at[address] = next.memories.len();
         next.memories.push(Memory::new(address, guard));
         next
@@ -178,18 +213,12 @@ fn disconnect(seat: &mut Seat) {
     seat.standing = Standing::None;
 }
 
-fn first_part_over(state: &State, id: Id) -> State {
-    let mut next = state.clone();
-    next.memories[id].guard = Guard::Second;
-    for client in &mut next.clients {
-        if client.holds() {
-            client.confirmed_before = client.confirmed_before.with(id);
-        }
-        if matches!(client.phase, Phase::Acquiring | Phase::Renewing) {
-            client.begun_before = client.begun_before.with(id);
-        }
+/// The client's own clock tells that it has not looked for P: nothing counts until it has.
+fn look_ends(client: &mut Client) {
+    for seat in &mut client.seats {
+        seat.admitted = false;
+        seat.registered = false;
     }
-    next
 }
 
 /// Whether a lease or an attempt is older than W: confirmed, or begun, before the first P was over.

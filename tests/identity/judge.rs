@@ -6,7 +6,9 @@ use crate::state::{Place, Set, View};
 pub(crate) enum Judgement {
     Conflict,
     /// The views agree, but for another memory at these addresses: one of the two is outdated. Empty: they agree.
-    Agree { doubted: Set },
+    Agree {
+        doubted: Set,
+    },
 }
 
 /// Judges a view that is registered on a node, from the side of the client that has the view `mine`.
@@ -14,9 +16,8 @@ pub(crate) fn judge(mine: View, theirs: View) -> Judgement {
     if mine.labels().count() != theirs.labels().count() {
         return Judgement::Conflict;
     }
-    let is_in = |place: Place, view: View| {
-        place != Place::Unknown && view.labels().any(|(_, other)| other == place)
-    };
+    let is_in =
+        |place: Place, view: View| place != Place::Unknown && view.labels().any(|(_, other)| other == place);
     let doubted = mine.labels().filter(|(address, place)| {
         let other = theirs.place(*address);
         let both_known = matches!((place, other), (Place::Known(_), Place::Known(_)));

@@ -21,7 +21,10 @@ impl World {
             let named = self.resolve(state, number, address);
             match seat.connected {
                 None if !client.cut.has(address) && !state.down.has(address) => {
-                    let step = Step::Connect { client: number, id: named };
+                    let step = Step::Connect {
+                        client: number,
+                        id: named,
+                    };
                     steps.push((step, self.connected(state, number, address, named)));
                 }
                 Some(id) if seat.known != Some(id) => {
@@ -29,11 +32,18 @@ impl World {
                     steps.push((step, self.connected(state, number, address, id)));
                 }
                 Some(id) if named != id && !self.lied_to.has(number) => {
-                    let step = Step::Follow { client: number, id: named };
+                    let step = Step::Follow {
+                        client: number,
+                        id: named,
+                    };
                     steps.push((step, self.connected(state, number, address, named)));
                 }
                 Some(id) if !self.omits(Omitted::Registration) => {
-                    steps.push(self.look(state, number, address, id));
+                    let (step, mut next) = self.look(state, number, address, id);
+                    if self.looks_at_once {
+                        next = self.look_at_others(next, number, address);
+                    }
+                    steps.push((step, next));
                 }
                 _ => {}
             }
@@ -43,7 +53,13 @@ impl World {
                 let seat = &mut next.clients[number].seats[address];
                 seat.conflict = false;
                 seat.doubted = Set::EMPTY;
-                steps.push((Step::Forget { client: number, address }, next));
+                steps.push((
+                    Step::Forget {
+                        client: number,
+                        address,
+                    },
+                    next,
+                ));
             }
         }
     }
@@ -64,7 +80,9 @@ impl World {
         let client = &mut next.clients[number];
         if client.seats[address].known != Some(id) {
             client.seats[address] = Seat {
-                vote: client.seats[address].vote.filter(|_| self.omits(Omitted::StaleVotes)),
+                vote: client.seats[address]
+                    .vote
+                    .filter(|_| self.omits(Omitted::StaleVotes)),
                 held: client.seats[address].held,
                 known: Some(id),
                 ..Seat::default()
@@ -91,7 +109,11 @@ impl World {
         seat.conflict = conflict;
         seat.doubted = doubted;
         if !conflict || client.holds() && !self.omits(Omitted::HoldersRegister) {
-            next.memories[id].registrations[number] = Some(mine);
+            let memory = &mut next.memories[id];
+            let before = memory.registrations[number].replace(mine);
+            if before != Some(mine) && !self.omits(Omitted::OldViewStays) {
+                memory.previous[number] = memory.previous[number].or(before);
+            }
         }
         if !conflict {
             let seat = &mut client.seats[address];
@@ -100,15 +122,45 @@ impl World {
                 Standing::None | Standing::Registered => Standing::Registered,
                 Standing::Stood | Standing::Confirmed => Standing::Confirmed,
             };
-            admit(client);
+            if self.has_resolved(state, number) {
+                admit(client);
+            }
         }
-        (Step::Look { client: number, id, conflict }, next)
+        (
+            Step::Look {
+                client: number,
+                id,
+                conflict,
+            },
+            next,
+        )
+    }
+
+    /// A look begins with the names: it is complete only if each connection leads to where its name leads.
+    fn has_resolved(&self, state: &State, number: usize) -> bool {
+        self.lists[number].iter().all(|address| {
+            let connected = state.clients[number].seats[address].connected;
+            connected.is_none_or(|id| id == self.resolve(state, number, address))
+        })
+    }
+
+    fn look_at_others(&self, state: State, number: usize, first: usize) -> State {
+        let others = self.lists[number].iter().filter(|address| *address != first);
+        others.fold(state, |state, address| {
+            let seat = state.clients[number].seats[address];
+            match seat.connected.filter(|id| seat.known == Some(*id)) {
+                Some(id) => self.look(&state, number, address, id).1,
+                None => state,
+            }
+        })
     }
 
     fn judge_all(&self, state: &State, number: usize, id: Id, mine: crate::state::View) -> (bool, Set) {
         let mut conflict = false;
         let mut all = Set::EMPTY;
-        for (other, view) in state.memories[id].registrations.iter().enumerate() {
+        let memory = &state.memories[id];
+        let current = memory.registrations.iter().enumerate();
+        for (other, view) in current.chain(memory.previous.iter().enumerate()) {
             match view.filter(|_| other != number).map(|theirs| judge(mine, theirs)) {
                 Some(Judgement::Conflict) => conflict |= !self.omits(Omitted::Conflict),
                 Some(Judgement::Agree { doubted }) => all = all.union(doubted),
@@ -121,7 +173,10 @@ impl World {
 
 /// Once the view is registered on all connected nodes, the ids in it count.
 fn admit(client: &mut Client) {
-    let everywhere = client.seats.iter().all(|seat| seat.connected.is_none() || seat.registered);
+    let everywhere = client
+        .seats
+        .iter()
+        .all(|seat| seat.connected.is_none() || seat.registered);
     if everywhere && !client.in_conflict() {
         for seat in client.seats.iter_mut().filter(|seat| seat.connected.is_some()) {
             seat.admitted = true;
@@ -131,5 +186,7 @@ fn admit(client: &mut Client) {
 
 fn others_registered(state: &State, number: usize, id: Id) -> bool {
     let registrations = state.memories[id].registrations.iter().enumerate();
-    registrations.into_iter().any(|(other, view)| other != number && view.is_some())
+    registrations
+        .into_iter()
+        .any(|(other, view)| other != number && view.is_some())
 }

@@ -3,7 +3,7 @@
 //! There is no clock: a lease, and what an attempt has left, may end at any time, its keys with it. A reply that is late
 //! counts for no more than one that is not, so a vote counts at once. A step that is never taken is a lost message.
 
-use crate::rules::{Omitted, Settling};
+use crate::rules::Omitted;
 use crate::state::{Client, Guard, Id, Memory, Phase, Seat, Set, Standing, State};
 use crate::step::Step;
 use crate::world::World;
@@ -95,20 +95,19 @@ impl World {
         seat.known == seat.connected && seat.admitted
     }
 
+    /// While the client has not registered on all of its nodes, a registration has to stand for P before the node counts.
     fn has_settled(&self, client: &Client, number: usize, seat: &Seat) -> bool {
-        if self.omits(Omitted::Registration) {
-            return true;
-        }
-        match self.settling {
-            Settling::Never => true,
-            Settling::UnlessComplete => self.is_complete(client, number) || seat.standing == Standing::Confirmed,
-            Settling::Always => seat.standing == Standing::Confirmed,
-        }
+        self.omits(Omitted::Settling)
+            || self.omits(Omitted::Registration)
+            || self.is_complete(client, number)
+            || seat.standing == Standing::Confirmed
     }
 
     /// Whether the client has registered on all of its nodes.
     pub(crate) fn is_complete(&self, client: &Client, number: usize) -> bool {
-        self.lists[number].iter().all(|address| client.seats[address].registered)
+        self.lists[number]
+            .iter()
+            .all(|address| client.seats[address].registered)
     }
 
     /// Counts a vote; a quorum of them confirms the lease.

@@ -1,40 +1,88 @@
-//! Memories, checked.
+//! The rules of memories (M), checked exhaustively on small worlds; and that weaker rules fail.
+//!
+//! ```text
+//! cargo test --test identity -- --test-threads 1     prints what was looked at, and how weaker rules fail
+//! make model                                         the same, and larger worlds
+//! ```
+//!
+//! `rules.rs` says what can be left out, `worlds.rs` which worlds are looked at. Steps are in `lock.rs`, `knowledge.rs` and
+//! `events.rs`; `search.rs` looks at all their interleavings.
 #![allow(clippy::unwrap_used)]
-mod events; mod judge; mod knowledge; mod lock; mod rules; mod search; mod state; mod step; mod world;
-use rules::*; use search::Outcome; use state::*; use world::World;
 
-fn go(w: World, limit: usize) {
-    let t = std::time::Instant::now();
-    let filter = std::env::args().nth(1).unwrap_or_default();
-    if !w.name.contains(&filter) { return }
-    let (s, o, tr) = match w.search(limit) {
-        Outcome::NeverTwoHolders { states } => (states, "never two holders", vec![]),
-        Outcome::TooLarge { states } => (states, "TOO LARGE", vec![]),
-        Outcome::TwoHolders { states, trace } => (states, "TWO HOLDERS", trace),
+mod events;
+mod judge;
+mod knowledge;
+mod lock;
+mod rules;
+mod search;
+mod state;
+mod step;
+mod world;
+mod worlds;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use search::Outcome;
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+use world::World;
+
+const LIMIT: usize = 20_000_000;
+
+fn main() -> ExitCode {
+    let trial = |world: World, check: fn(&World) -> Result<(), Failed>| {
+        let is_larger = world.is_larger;
+        Trial::test(world.name, move || check(&world)).with_ignored_flag(is_larger)
     };
-    println!("{:60} {:?} {:?} {s:>9} {:>6.1?} {o}", w.name, w.omitted, w.settling, t.elapsed());
-    for (step, st) in tr {
-        let h: String = (0..st.clients.len()).filter(|c| st.clients[*c].holds()).map(|c| (b'A' + c as u8) as char).collect();
-        println!("    {:60} {h}", step.to_string());
+    let safe = worlds::safe().into_iter().map(|world| trial(world, exhaust));
+    let refuted = worlds::weaker().into_iter().chain(worlds::uncovered());
+    let refuted = refuted.map(|world| trial(world, refute));
+    let trials = safe.chain(refuted).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Looks at all states: never two holders.
+fn exhaust(world: &World) -> Result<(), Failed> {
+    let started = Instant::now();
+    match world.search(LIMIT) {
+        Outcome::NeverTwoHolders { states } => {
+            println!(
+                "{:64} {states:>9} states {:>6.1?}  never two holders",
+                world.name,
+                started.elapsed()
+            );
+            Ok(())
+        }
+        Outcome::TooLarge { states } => Err(format!("{}: more than {states} states", world.name).into()),
+        two => Err(table(world, &two).into()),
     }
 }
-fn faults(lost: u8, moved: u8, restarted: u8, paused: u8, cut: u8) -> Faults { Faults { lost, moved, restarted, paused, cut } }
-fn main() {
-    let limit = std::env::args().nth(2).and_then(|x| x.parse().ok()).unwrap_or(3_000_000);
-    let run = |name, f: Faults| World { running: true, faults: f, ..World::new(name, &[&[0, 1, 2], &[0, 1, 2]]) };
-    let lie = |name, f: Faults| World { lied_to: Set::of(&[1]), ..run(name, f) };
-    go(run("a one lost", faults(1, 0, 0, 0, 0)), limit);
-    go(run("a one moved", faults(0, 1, 0, 0, 0)), limit);
-    go(lie("a one moved, B is lied to", faults(0, 1, 0, 0, 0)), limit);
-    go(World::new("b 123 beside 12345", &[&[0, 1, 2], &[0, 1, 2, 3, 4]]), limit);
-    let late = World { late: Set::of(&[2]), unreachable: vec![Set::EMPTY, Set::of(&[0, 1])], ..World::new("c late 123 12345", &[&[0, 1, 2], &[0, 1, 2, 3, 4]]) };
-    for s in [Settling::Never, Settling::UnlessComplete, Settling::Always] { go(World { settling: s, ..late.clone() }, limit); }
-    go(late.without(Omitted::HoldersRegister), limit);
-    go(run("d one lost, pause", faults(1, 0, 0, 1, 0)), limit);
-    go(run("d one moved, pause", faults(0, 1, 0, 1, 0)), limit);
-    go(lie("d one moved, B is lied to, pause", faults(0, 1, 0, 1, 0)), limit);
-    go(run("d one lost, cut", faults(1, 0, 0, 0, 1)), limit);
-    go(run("d one moved, cut", faults(0, 1, 0, 0, 1)), limit);
-    go(run("d two lost", faults(2, 0, 0, 0, 0)), limit);
-    go(run("d two moved", faults(0, 2, 0, 0, 0)), limit);
+
+/// Finds a shortest way to two holders.
+fn refute(world: &World) -> Result<(), Failed> {
+    let outcome = world.search(LIMIT);
+    match outcome {
+        Outcome::TwoHolders { .. } => {
+            println!("{}", table(world, &outcome));
+            Ok(())
+        }
+        _ => Err(format!("{}: there is no way to two holders", world.name).into()),
+    }
+}
+
+fn table(world: &World, outcome: &Outcome) -> String {
+    let mut table = format!("{:64}", world.name);
+    let Outcome::TwoHolders { states, trace } = outcome else {
+        return table;
+    };
+    let _ = writeln!(table, "{states:>10} states, two holders:");
+    for (step, state) in trace {
+        let clients = state.clients.iter().zip('A'..);
+        let holders: String = clients
+            .filter(|(client, _)| client.holds())
+            .map(|(_, name)| name)
+            .collect();
+        let _ = writeln!(table, "    {:64} {holders}", step.to_string());
+    }
+    table
 }

@@ -25,18 +25,12 @@ pub(crate) enum Omitted {
     DoubtInRenewals,
     /// A client that holds a lease does not register where it finds a conflict.
     HoldersRegister,
-    /// A client relies on registrations that it could not refresh in time.
-    RegistrationsEnd,
+    /// A client that was stopped for longer than P counts votes before it has looked again.
+    LooksEnd,
+    /// A client that learns a new id replaces its old view, although its lease was confirmed under that.
+    OldViewStays,
+    /// A node counts for new locks as soon as the client has registered there.
+    Settling,
     /// A vote still counts after its client has learnt that the node has another memory.
     StaleVotes,
-}
-
-/// For how long a registration has to stand on a node before the node counts for new locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settling {
-    Never,
-    /// For P, unless the client has registered on all of its N nodes.
-    UnlessComplete,
-    /// For P, always.
-    Always,
 }

@@ -7,10 +7,17 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 pub(crate) enum Outcome {
-    NeverTwoHolders { states: usize },
-    TwoHolders { states: usize, trace: Vec<(Step, State)> },
+    NeverTwoHolders {
+        states: usize,
+    },
+    TwoHolders {
+        states: usize,
+        trace: Vec<(Step, State)>,
+    },
     /// More states than were allowed; two holders were not found in these.
-    TooLarge { states: usize },
+    TooLarge {
+        states: usize,
+    },
 }
 
 impl World {
@@ -42,7 +49,10 @@ impl World {
                 seen.insert(print, parent);
                 if next.holders() > 1 {
                     let trace = self.trace(&seen, print);
-                    return Outcome::TwoHolders { states: seen.len(), trace };
+                    return Outcome::TwoHolders {
+                        states: seen.len(),
+                        trace,
+                    };
                 }
                 queue.push_back(next);
             }

@@ -1,5 +1,7 @@
 //! A state of the model: memories, and what each client knows of them.
 
+use std::hash::{Hash, Hasher};
+
 pub(crate) const ADDRESSES: usize = 6;
 pub(crate) const CLIENTS: usize = 3;
 
@@ -14,9 +16,7 @@ impl Set {
     pub(crate) const EMPTY: Set = Set(0);
 
     pub(crate) fn of(numbers: &[usize]) -> Set {
-        numbers
-            .iter()
-            .fold(Set::EMPTY, |set, number| set.with(*number))
+        numbers.iter().fold(Set::EMPTY, |set, number| set.with(*number))
     }
 
     pub(crate) fn has(self, number: usize) -> bool {
@@ -105,6 +105,8 @@ pub(crate) struct Memory {
     pub(crate) key: Option<u8>,
     /// The live registration of each client.
     pub(crate) registrations: [Option<View>; CLIENTS],
+    /// The view that each client had registered before: it stays while a lease rests on it.
+    pub(crate) previous: [Option<View>; CLIENTS],
 }
 
 impl Memory {
@@ -115,6 +117,7 @@ impl Memory {
             guard,
             key: None,
             registrations: [None; CLIENTS],
+            previous: [None; CLIENTS],
         }
     }
 
@@ -139,7 +142,7 @@ pub(crate) enum Standing {
 }
 
 /// What a client knows of the node behind one address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seat {
     /// The memory that the connection leads to.
     pub(crate) connected: Option<Id>,
@@ -158,6 +161,19 @@ pub(crate) struct Seat {
     pub(crate) vote: Option<Id>,
     /// The memory that voted when the lease was confirmed last.
     pub(crate) held: Option<Id>,
+}
+
+/// All fields in one number: hashing is what the search spends its time on.
+impl Hash for Seat {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let ids = [self.connected, self.known, self.vote, self.held];
+        let bits = ids
+            .iter()
+            .fold(0, |bits, id| bits << 4 | id.map_or(0, |id| 1 + id as u64));
+        let flags = [self.admitted, self.registered, self.conflict];
+        let bits = flags.iter().fold(bits, |bits, flag| bits << 1 | u64::from(*flag));
+        (bits << 18 | u64::from(self.doubted.0) << 2 | self.standing as u64).hash(hasher);
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -193,6 +209,13 @@ impl Client {
 
     pub(crate) fn doubts(&self, address: usize) -> bool {
         self.seats.iter().any(|seat| seat.doubted.has(address))
+    }
+
+    /// Whether the lease was confirmed by a memory that is no longer the client's.
+    pub(crate) fn rests_on_old_memory(&self) -> bool {
+        self.seats
+            .iter()
+            .any(|seat| seat.held.is_some() && seat.held != seat.known)
     }
 
     pub(crate) fn votes(&self) -> usize {
@@ -248,6 +271,13 @@ impl State {
 
     /// Forgets what makes no difference any more: fewer states to look at.
     pub(crate) fn tidy(&mut self) {
+        for number in 0..self.clients.len() {
+            if !self.clients[number].rests_on_old_memory() {
+                self.memories
+                    .iter_mut()
+                    .for_each(|memory| memory.previous[number] = None);
+            }
+        }
         for id in 0..self.memories.len() {
             let memory = &mut self.memories[id];
             let address = usize::from(memory.address);
@@ -257,10 +287,6 @@ impl State {
             }
             let settled = memory.guard != Guard::Second;
             for client in &mut self.clients {
-                let seat = &mut client.seats[address];
-                if !memory.alive && seat.held == Some(id) {
-                    seat.held = None;
-                }
                 if settled {
                     client.confirmed_before = client.confirmed_before.without(id);
                     client.begun_before = client.begun_before.without(id);

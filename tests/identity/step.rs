@@ -58,7 +58,11 @@ impl fmt::Display for Step {
             Step::Learn { client, id } => write!(f, "{} learns of m{id}", who(client)),
             Step::Follow { client, id } => write!(f, "{} resolves the name anew: m{id}", who(client)),
             Step::Look { client, id, conflict } => {
-                let outcome = if *conflict { "finds a conflict" } else { "registers" };
+                let outcome = if *conflict {
+                    "finds a conflict"
+                } else {
+                    "registers"
+                };
                 write!(f, "{} {outcome} on m{id}", who(client))
             }
             Step::Forget { client, address } => {

@@ -1,13 +1,12 @@
 //! What is looked at: the clients, their lists, and what may go wrong.
 
-use crate::rules::{Omitted, Settling};
+use crate::rules::Omitted;
 use crate::state::{ADDRESSES, Client, Faults, Guard, Id, Memory, Place, Set, Standing, State, View};
 
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) name: &'static str,
     pub(crate) omitted: Vec<Omitted>,
-    pub(crate) settling: Settling,
     /// The list of each client.
     pub(crate) lists: Vec<Set>,
     /// The clients run already, and are registered everywhere; otherwise they start at any time, in any order.
@@ -19,6 +18,12 @@ pub(crate) struct World {
     /// Addresses that are down at first, and come up for all clients at once.
     pub(crate) late: Set,
     pub(crate) faults: Faults,
+    /// Addresses whose nodes and links may fail.
+    pub(crate) frail: Set,
+    /// A client looks at all nodes in one step: fewer interleavings, where registrations do not matter most.
+    pub(crate) looks_at_once: bool,
+    /// Only for `make model`.
+    pub(crate) is_larger: bool,
 }
 
 impl World {
@@ -26,13 +31,15 @@ impl World {
         World {
             name,
             omitted: Vec::new(),
-            settling: Settling::UnlessComplete,
             lists: lists.iter().map(|list| Set::of(list)).collect(),
             running: false,
             lied_to: Set::EMPTY,
             unreachable: vec![Set::EMPTY; lists.len()],
             late: Set::EMPTY,
             faults: Faults::default(),
+            frail: Set::EMPTY,
+            looks_at_once: true,
+            is_larger: false,
         }
     }
 
@@ -49,7 +56,9 @@ impl World {
         let addresses = self.lists.iter().fold(Set::EMPTY, |all, list| all.union(*list));
         let highest = addresses.iter().max().unwrap_or(0);
         let mut state = State {
-            memories: (0..=highest).map(|address| Memory::new(address, Guard::Over)).collect(),
+            memories: (0..=highest)
+                .map(|address| Memory::new(address, Guard::Over))
+                .collect(),
             clients: vec![Client::default(); self.lists.len()],
             at: std::array::from_fn(|address| address),
             faults: self.faults,
@@ -67,7 +76,10 @@ impl World {
     fn connect_all(&self, state: &mut State) {
         for number in 0..self.lists.len() {
             let client = &mut state.clients[number];
-            for address in self.lists[number].iter().filter(|address| !client.cut.has(*address)) {
+            for address in self.lists[number]
+                .iter()
+                .filter(|address| !client.cut.has(*address))
+            {
                 let seat = &mut client.seats[address];
                 seat.connected = Some(address);
                 seat.known = Some(address);
