@@ -28,16 +28,10 @@ impl World {
         }
     }
 
-    /// Within P, every client that runs and is not lied to resolves names anew, and reads the id of each node.
+    /// Within P, every client that runs and is led to the node has left the older memory.
     fn old_users_have_left(&self, state: &State, id: Id) -> bool {
-        let address = usize::from(state.memories[id].address);
-        let uses_older = |(number, client): (usize, &Client)| {
-            let seat = &client.seats[address];
-            let older = |used: Option<Id>| used.is_some_and(|used| used < id);
-            let uses = seat.connected.is_some() && (older(seat.connected) || older(seat.known));
-            uses && !client.paused && !self.lied_to.has(number)
-        };
-        self.omits(Omitted::GuardForOldUsers) || !state.clients.iter().enumerate().any(uses_older)
+        self.omits(Omitted::GuardForOldUsers)
+            || (0..state.clients.len()).all(|number| self.has_looked(state, number, id))
     }
 
     fn first_part_over(&self, state: &State, id: Id) -> State {
@@ -62,7 +56,7 @@ impl World {
         let address = usize::from(state.memories[id].address);
         let seat = &client.seats[address];
         let is_connected = seat.connected == Some(id);
-        let has_to_stand = !self.omits(Omitted::Settling) && !self.is_complete(client, number);
+        let has_to_stand = !self.omits(Omitted::Settling) && !self.is_complete(state, number);
         if has_to_stand
             && is_connected
             && seat.standing == Standing::Registered
@@ -79,35 +73,35 @@ impl World {
             let mut next = state.clone();
             next.memories[id].registrations[number] = None;
             if is_connected && !self.omits(Omitted::LooksEnd) {
-                next.clients[number].seats[address].standing = Standing::None;
                 look_ends(&mut next.clients[number]);
             }
             steps.push((Step::RegistrationEnds { client: number, id }, next));
         }
     }
 
-    /// Within P, every client that runs and reaches the node has connected to it and looked.
     fn all_have_looked(&self, state: &State, number: usize, id: Id) -> bool {
+        let mut others = (0..state.clients.len()).filter(|other| *other != number);
+        others.all(|other| self.has_looked(state, other, id))
+    }
+
+    /// Within P, a client that runs and is led to the node has connected to it, and looked.
+    fn has_looked(&self, state: &State, number: usize, id: Id) -> bool {
         let address = usize::from(state.memories[id].address);
-        let looked = |(other, client): (usize, &Client)| {
-            let runs = !client.paused && client.seats.iter().any(|seat| seat.known.is_some());
-            let reaches = self.lists[other].has(address)
-                && !client.cut.has(address)
-                && self.resolve(state, other, address) == id;
-            let seat = &client.seats[address];
-            let has_looked = seat.connected == Some(id) && (seat.registered || seat.conflict);
-            other == number || !runs || !reaches || has_looked
-        };
-        state.clients.iter().enumerate().all(looked)
+        let client = &state.clients[number];
+        let seat = &client.seats[address];
+        let runs = !client.paused && client.seats.iter().any(|seat| seat.known.is_some());
+        let is_led = self.lists[number].has(address) && self.resolve(state, number, address) == id;
+        if !runs || !is_led || client.cut.has(address) {
+            // Without a connection, no older memory is used either.
+            return true;
+        }
+        let looked = seat.registered || seat.conflict || self.omits(Omitted::Registration);
+        seat.connected == Some(id) && seat.known == Some(id) && looked
     }
 
     pub(crate) fn fault_steps(&self, state: &State, steps: &mut Vec<(Step, State)>) {
         let left = state.faults;
-        for address in self
-            .frail
-            .iter()
-            .filter(|address| self.lists.iter().any(|list| list.has(*address)))
-        {
+        for address in self.frail.union(state.down).iter() {
             if state.down.has(address) {
                 let mut next = state.clone();
                 next.down = next.down.without(address);
@@ -116,7 +110,7 @@ impl World {
             }
             if left.lost > 0 {
                 let step = Step::Lose { address };
-                steps.push((step, self.lost(state, address)));
+                steps.push((step, self.memory_lost(state, address)));
             }
             if left.moved > 0 {
                 let mut next = self.began(state, address);
@@ -190,7 +184,7 @@ impl World {
         next
     }
 
-    fn lost(&self, state: &State, address: usize) -> State {
+    fn memory_lost(&self, state: &State, address: usize) -> State {
         let old = state.at[address];
         let mut next = self.began(state, address);
         next.faults.lost -= 1;
@@ -215,9 +209,11 @@ fn disconnect(seat: &mut Seat) {
 
 /// The client's own clock tells that it has not looked for P: nothing counts until it has.
 fn look_ends(client: &mut Client) {
+    client.settled = false;
     for seat in &mut client.seats {
         seat.admitted = false;
         seat.registered = false;
+        seat.standing = Standing::None;
     }
 }
 

@@ -126,6 +126,9 @@ impl World {
                 admit(client);
             }
         }
+        if self.is_complete(&next, number) || all_confirmed(&next.clients[number]) {
+            next.clients[number].settled = true;
+        }
         (
             Step::Look {
                 client: number,
@@ -182,6 +185,11 @@ fn admit(client: &mut Client) {
             seat.admitted = true;
         }
     }
+}
+
+fn all_confirmed(client: &Client) -> bool {
+    let mut connected = client.seats.iter().filter(|seat| seat.connected.is_some());
+    connected.all(|seat| seat.standing == Standing::Confirmed)
 }
 
 fn others_registered(state: &State, number: usize, id: Id) -> bool {

@@ -35,7 +35,7 @@ impl World {
             let is_free = memory.key.is_none();
             let is_ours = memory.key == Some(number as u8);
             let asks_for_votes = !client.holds() && seat.vote.is_none();
-            if asks_for_votes && is_free && self.grant_counts(client, number, address, memory) {
+            if asks_for_votes && is_free && self.grant_counts(state, number, address, memory) {
                 let step = Step::Grant { client: number, id };
                 steps.push((step, self.voted(state, number, address, id, Phase::Acquiring)));
             }
@@ -66,10 +66,11 @@ impl World {
         }
     }
 
-    fn grant_counts(&self, client: &Client, number: usize, address: usize, memory: &Memory) -> bool {
+    fn grant_counts(&self, state: &State, number: usize, address: usize, memory: &Memory) -> bool {
         if memory.guard != Guard::Over {
             return false;
         }
+        let client = &state.clients[number];
         let seat = &client.seats[address];
         if self.omits(Omitted::IdInGrants) {
             return true;
@@ -77,7 +78,7 @@ impl World {
         self.id_counts(seat)
             && !client.in_conflict()
             && (self.omits(Omitted::Doubt) || !client.doubts(address))
-            && self.has_settled(client, number, seat)
+            && self.has_settled(state, number, seat)
     }
 
     fn extension_counts(&self, client: &Client, address: usize, memory: &Memory) -> bool {
@@ -95,19 +96,20 @@ impl World {
         seat.known == seat.connected && seat.admitted
     }
 
-    /// While the client has not registered on all of its nodes, a registration has to stand for P before the node counts.
-    fn has_settled(&self, client: &Client, number: usize, seat: &Seat) -> bool {
-        self.omits(Omitted::Settling)
-            || self.omits(Omitted::Registration)
-            || self.is_complete(client, number)
-            || seat.standing == Standing::Confirmed
+    /// Unless the client is registered on all of its nodes, a registration has to stand for P before the node counts.
+    fn has_settled(&self, state: &State, number: usize, seat: &Seat) -> bool {
+        let settled = || state.clients[number].settled;
+        let stood = || self.is_complete(state, number) || seat.standing == Standing::Confirmed;
+        self.omits(Omitted::Settling) || self.omits(Omitted::Registration) || settled() && stood()
     }
 
-    /// Whether the client has registered on all of its nodes.
-    pub(crate) fn is_complete(&self, client: &Client, number: usize) -> bool {
-        self.lists[number]
-            .iter()
-            .all(|address| client.seats[address].registered)
+    /// Whether the client is registered on all of its nodes, none of which began within P.
+    pub(crate) fn is_complete(&self, state: &State, number: usize) -> bool {
+        self.lists[number].iter().all(|address| {
+            let seat = &state.clients[number].seats[address];
+            let is_young = |id: Id| state.memories[id].guard == Guard::First;
+            seat.registered && !seat.connected.is_some_and(is_young)
+        })
     }
 
     /// Counts a vote; a quorum of them confirms the lease.

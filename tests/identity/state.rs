@@ -190,6 +190,8 @@ pub(crate) struct Client {
     pub(crate) seats: [Seat; ADDRESSES],
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
+    /// The client has started: it has seen every registration that was there.
+    pub(crate) settled: bool,
     /// Addresses that this client does not reach.
     pub(crate) cut: Set,
     /// Memories whose first P ended after the lease was confirmed last.

@@ -76,6 +76,7 @@ impl World {
     fn connect_all(&self, state: &mut State) {
         for number in 0..self.lists.len() {
             let client = &mut state.clients[number];
+            client.settled = true;
             for address in self.lists[number]
                 .iter()
                 .filter(|address| !client.cut.has(*address))

@@ -136,6 +136,10 @@ pub(crate) fn safe() -> Vec<World> {
         lists("{0,1,2} beside {0,..,4}", SMALL, LARGE),
         lists("{0,..,4} beside {0,..,3,5}", LARGE, &[0, 1, 2, 3, 5]),
         lists("{0,1,2} beside {2,3,4}", SMALL, &[2, 3, 4]),
+        World {
+            frail: Set::of(&[2]),
+            ..lists("{0,1,2} beside {2,3,4}, memory 2 lost", SMALL, &[2, 3, 4]).lost(1)
+        },
         late("{0,1,2} beside {0,..,4}, node 2 late"),
         late("{0,1,2} beside {0,..,4}, node 2 late, each look by itself")
             .each_look()
@@ -143,6 +147,17 @@ pub(crate) fn safe() -> Vec<World> {
         lists("{0,1,2} beside {0,..,4}, each look by itself", SMALL, LARGE)
             .each_look()
             .larger(),
+        World {
+            frail: Set::of(&[2]),
+            ..lists(
+                "{0,1,2} beside {0,..,4}, B reaches 2, 3, 4; memory 2 lost",
+                SMALL,
+                LARGE,
+            )
+            .lost(1)
+            .unreachable(&[], &[0, 1])
+        }
+        .larger(),
         lists("{0,1,2} beside {0,..,4}, memory 0 lost", SMALL, LARGE)
             .lost(1)
             .larger(),
@@ -211,7 +226,10 @@ pub(crate) fn weaker() -> Vec<World> {
         lied("no registration, B is lied to").without(Omitted::Registration),
         mixed("no registration, lists that differ").without(Omitted::Registration),
         mixed("conflicts ignored").without(Omitted::Conflict),
-        lied("votes before the registration").without(Omitted::Admission),
+        lied("votes before the registration")
+            .cut()
+            .without(Omitted::Admission)
+            .larger(),
         lied("doubts ignored").without(Omitted::Doubt),
         lied("doubts ignored for renewals").without(Omitted::DoubtInRenewals),
         same("votes of a memory that was lost")
@@ -246,10 +264,6 @@ pub(crate) fn uncovered() -> Vec<World> {
         World {
             late: Set::of(&[2]),
             ..mixed("{0,1,2} beside {2,3,4}, node 2 down")
-        },
-        World {
-            frail: Set::of(&[2]),
-            ..mixed("{0,1,2} beside {2,3,4}, memory 2 lost").lost(1)
         },
     ]
 }
