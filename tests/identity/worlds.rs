@@ -139,7 +139,8 @@ pub(crate) fn safe() -> Vec<World> {
         World {
             frail: Set::of(&[2]),
             ..lists("{0,1,2} beside {2,3,4}, memory 2 lost", SMALL, &[2, 3, 4]).lost(1)
-        },
+        }
+        .larger(),
         late("{0,1,2} beside {0,..,4}, node 2 late"),
         late("{0,1,2} beside {0,..,4}, node 2 late, each look by itself")
             .each_look()
@@ -158,9 +159,6 @@ pub(crate) fn safe() -> Vec<World> {
             .unreachable(&[], &[0, 1])
         }
         .larger(),
-        lists("{0,1,2} beside {0,..,4}, memory 0 lost", SMALL, LARGE)
-            .lost(1)
-            .larger(),
         same("one memory lost, each look by itself")
             .lost(1)
             .each_look()
