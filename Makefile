@@ -9,7 +9,7 @@ help:
 	@echo "make demo          a command under a lock on five real masters; the same with two dead"
 	@echo "make demo-fencing  a paused holder overwrites the next one's work; with fencing tokens, the store refuses that"
 	@echo "make test          all tests, on real servers"
-	@echo "make model         the rules of fencing tokens in larger worlds than the tests check (two minutes)"
+	@echo "make model         the rules of fencing tokens and of memories in larger worlds than the tests check (some ten minutes)"
 	@echo "make simulate      many simulated runs of clients and servers, for SECONDS=180 (and some minutes to build)"
 	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
 	@echo "make nemesis       everything that goes wrong with servers, networks, clocks and clients (MINUTES=10, and the build)"
@@ -45,6 +45,7 @@ test: setup-tests
 # Optimised, but for this package only: the rest is as the tests have it.
 model:
 	$(CARGO) test --test model --config profile.test.package.quorlock.opt-level=3 -- --nocapture --test-threads 1 --include-ignored
+	$(CARGO) test --test identity --config profile.test.package.quorlock.opt-level=3 -- --include-ignored
 
 # Optimised as above.
 SECONDS ?= 180

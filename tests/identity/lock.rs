@@ -1,0 +1,132 @@
+//! Steps of the lock: grants, renewals, heals, and their ends.
+//!
+//! There is no clock: a lease, and what an attempt has left, may end at any time, its keys with it. A reply that is late
+//! counts for no more than one that is not, so a vote counts at once. A step that is never taken is a lost message.
+
+use crate::rules::Omitted;
+use crate::state::{Client, Guard, Id, Memory, Phase, Seat, Set, Standing, State};
+use crate::step::Step;
+use crate::world::World;
+
+impl World {
+    pub(crate) fn lock_steps(&self, state: &State, number: usize, steps: &mut Vec<(Step, State)>) {
+        let client = &state.clients[number];
+        if client.phase != Phase::Idle {
+            let mut next = state.clone();
+            next.end(number);
+            steps.push((Step::End { client: number }, next));
+        }
+        if client.phase == Phase::Renewing {
+            let mut next = state.clone();
+            let renewing = &mut next.clients[number];
+            renewing.phase = Phase::Holding;
+            renewing.begun_before = Set::EMPTY;
+            renewing.seats.iter_mut().for_each(|seat| seat.vote = None);
+            steps.push((Step::AbandonRenewal { client: number }, next));
+        }
+        self.lapses(state, number, steps);
+        if client.paused {
+            return;
+        }
+        for address in self.lists[number].iter() {
+            let seat = &client.seats[address];
+            let Some(id) = seat.connected else { continue };
+            let memory = &state.memories[id];
+            let is_free = memory.key.is_none();
+            let is_ours = memory.key == Some(number as u8);
+            let asks_for_votes = !client.holds() && seat.vote.is_none();
+            if asks_for_votes && is_free && self.grant_counts(state, number, address, memory) {
+                let step = Step::Grant { client: number, id };
+                steps.push((step, self.voted(state, number, address, id, Phase::Acquiring)));
+            }
+            let renews = client.holds() && seat.vote.is_none();
+            if renews && is_ours && self.extension_counts(client, address, memory) {
+                let step = Step::Extend { client: number, id };
+                steps.push((step, self.voted(state, number, address, id, Phase::Renewing)));
+            }
+            if client.holds() && is_free && seat.known == Some(id) {
+                let mut next = state.clone();
+                next.memories[id].key = Some(number as u8);
+                steps.push((Step::Heal { client: number, id }, next));
+            }
+        }
+    }
+
+    /// A key expires with its lease, or earlier on a node that did not take part in the last confirmation.
+    fn lapses(&self, state: &State, number: usize, steps: &mut Vec<(Step, State)>) {
+        for (id, memory) in state.memories.iter().enumerate() {
+            let client = &state.clients[number];
+            let seat = &client.seats[usize::from(memory.address)];
+            let counted = seat.held == Some(id) || seat.vote == Some(id);
+            if memory.key == Some(number as u8) && client.holds() && !counted {
+                let mut next = state.clone();
+                next.memories[id].key = None;
+                steps.push((Step::Lapse { id }, next));
+            }
+        }
+    }
+
+    fn grant_counts(&self, state: &State, number: usize, address: usize, memory: &Memory) -> bool {
+        if memory.guard != Guard::Over {
+            return false;
+        }
+        let client = &state.clients[number];
+        let seat = &client.seats[address];
+        if self.omits(Omitted::IdInGrants) {
+            return true;
+        }
+        self.id_counts(seat)
+            && !client.in_conflict()
+            && (self.omits(Omitted::Doubt) || !client.doubts(address))
+            && self.has_settled(state, number, seat)
+    }
+
+    fn extension_counts(&self, client: &Client, address: usize, memory: &Memory) -> bool {
+        if memory.guard == Guard::First && !self.omits(Omitted::FirstPart) {
+            return false;
+        }
+        if self.omits(Omitted::IdInRenewals) {
+            return true;
+        }
+        let ignores_doubt = self.omits(Omitted::Doubt) || self.omits(Omitted::DoubtInRenewals);
+        self.id_counts(&client.seats[address]) && (ignores_doubt || !client.doubts(address))
+    }
+
+    fn id_counts(&self, seat: &Seat) -> bool {
+        seat.known == seat.connected && seat.admitted
+    }
+
+    /// Unless the client is registered on all of its nodes, a registration has to stand for P before the node counts.
+    fn has_settled(&self, state: &State, number: usize, seat: &Seat) -> bool {
+        let settled = || state.clients[number].settled;
+        let stood = || self.is_complete(state, number) || seat.standing == Standing::Confirmed;
+        self.omits(Omitted::Settling) || self.omits(Omitted::Registration) || settled() && stood()
+    }
+
+    /// Whether the client is registered on all of its nodes, none of which began within P.
+    pub(crate) fn is_complete(&self, state: &State, number: usize) -> bool {
+        self.lists[number].iter().all(|address| {
+            let seat = &state.clients[number].seats[address];
+            let is_young = |id: Id| state.memories[id].guard == Guard::First;
+            seat.registered && !seat.connected.is_some_and(is_young)
+        })
+    }
+
+    /// Counts a vote; a quorum of them confirms the lease.
+    fn voted(&self, state: &State, number: usize, address: usize, id: Id, phase: Phase) -> State {
+        let mut next = state.clone();
+        next.memories[id].key = Some(number as u8);
+        let client = &mut next.clients[number];
+        client.phase = phase;
+        client.seats[address].vote = Some(id);
+        if client.votes() >= self.quorum(number) {
+            client.phase = Phase::Holding;
+            client.confirmed_before = client.begun_before;
+            client.begun_before = Set::EMPTY;
+            for seat in &mut client.seats {
+                seat.held = seat.vote.take();
+            }
+        }
+        next
+    }
+}

@@ -1,0 +1,299 @@
+//! A state of the model: memories, and what each client knows of them.
+
+use std::hash::{Hash, Hasher};
+
+pub(crate) const ADDRESSES: usize = 6;
+pub(crate) const CLIENTS: usize = 3;
+
+/// A memory's number is its id. The first memory of an address has the number of the address.
+pub(crate) type Id = usize;
+
+/// A small set of addresses or of memories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Set(pub(crate) u16);
+
+impl Set {
+    pub(crate) const EMPTY: Set = Set(0);
+
+    pub(crate) fn of(numbers: &[usize]) -> Set {
+        numbers.iter().fold(Set::EMPTY, |set, number| set.with(*number))
+    }
+
+    pub(crate) fn has(self, number: usize) -> bool {
+        self.0 >> number & 1 == 1
+    }
+
+    pub(crate) fn with(self, number: usize) -> Set {
+        Set(self.0 | 1 << number)
+    }
+
+    pub(crate) fn without(self, number: usize) -> Set {
+        Set(self.0 & !(1 << number))
+    }
+
+    pub(crate) fn union(self, other: Set) -> Set {
+        Set(self.0 | other.0)
+    }
+
+    pub(crate) fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..16).filter(move |number| self.has(*number))
+    }
+}
+
+/// What a view says of one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The address is not in the list.
+    Absent,
+    /// The node behind the address was never reached.
+    Unknown,
+    Known(Id),
+}
+
+/// The list of a client with the ids that it uses: four bits for each address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct View(u32);
+
+impl View {
+    pub(crate) fn new(places: impl Iterator<Item = Place>) -> View {
+        View(places.enumerate().fold(0, |bits, (address, place)| {
+            let code = match place {
+                Place::Absent => 0,
+                Place::Unknown => 1,
+                Place::Known(id) => 2 + id as u32,
+            };
+            bits | code << (4 * address)
+        }))
+    }
+
+    pub(crate) fn place(self, address: usize) -> Place {
+        match self.0 >> (4 * address) & 15 {
+            0 => Place::Absent,
+            1 => Place::Unknown,
+            code => Place::Known(code as usize - 2),
+        }
+    }
+
+    /// Yields the addresses of the list.
+    pub(crate) fn labels(self) -> impl Iterator<Item = (usize, Place)> {
+        (0..ADDRESSES)
+            .map(move |address| (address, self.place(address)))
+            .filter(|(_, place)| *place != Place::Absent)
+    }
+}
+
+/// The guard of a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Guard {
+    /// The first P: no vote counts.
+    First,
+    /// Until W + P: renewals count.
+    Second,
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Memory {
+    pub(crate) address: u8,
+    pub(crate) alive: bool,
+    pub(crate) guard: Guard,
+    /// The client that holds the lock's key.
+    pub(crate) key: Option<u8>,
+    /// The live registration of each client.
+    pub(crate) registrations: [Option<View>; CLIENTS],
+    /// The view that each client had registered before: it stays while a lease rests on it.
+    pub(crate) previous: [Option<View>; CLIENTS],
+}
+
+impl Memory {
+    pub(crate) fn new(address: usize, guard: Guard) -> Memory {
+        Memory {
+            address: address as u8,
+            alive: true,
+            guard,
+            key: None,
+            registrations: [None; CLIENTS],
+            previous: [None; CLIENTS],
+        }
+    }
+
+    pub(crate) fn die(&mut self) {
+        *self = Memory {
+            alive: false,
+            ..Memory::new(self.address.into(), Guard::Over)
+        };
+    }
+}
+
+/// How far a client's registration on a node has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Standing {
+    #[default]
+    None,
+    Registered,
+    /// For P: every client that reaches the node has looked at it.
+    Stood,
+    /// For P, and this client has looked again since.
+    Confirmed,
+}
+
+/// What a client knows of the node behind one address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seat {
+    /// The memory that the connection leads to.
+    pub(crate) connected: Option<Id>,
+    /// The id in the client's view: stays when the connection is lost.
+    pub(crate) known: Option<Id>,
+    /// The view with this id was registered on all connected nodes.
+    pub(crate) admitted: bool,
+    /// The view as it is now is registered on this node.
+    pub(crate) registered: bool,
+    pub(crate) standing: Standing,
+    /// The last look at this node found a view that contradicts.
+    pub(crate) conflict: bool,
+    /// The addresses for which the last look at this node found another memory named.
+    pub(crate) doubted: Set,
+    /// The memory that voted in the attempt or renewal that is under way.
+    pub(crate) vote: Option<Id>,
+    /// The memory that voted when the lease was confirmed last.
+    pub(crate) held: Option<Id>,
+}
+
+/// All fields in one number: hashing is what the search spends its time on.
+impl Hash for Seat {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let ids = [self.connected, self.known, self.vote, self.held];
+        let bits = ids
+            .iter()
+            .fold(0, |bits, id| bits << 4 | id.map_or(0, |id| 1 + id as u64));
+        let flags = [self.admitted, self.registered, self.conflict];
+        let bits = flags.iter().fold(bits, |bits, flag| bits << 1 | u64::from(*flag));
+        (bits << 18 | u64::from(self.doubted.0) << 2 | self.standing as u64).hash(hasher);
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    Acquiring,
+    Holding,
+    Renewing,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) seats: [Seat; ADDRESSES],
+    pub(crate) phase: Phase,
+    pub(crate) paused: bool,
+    /// The client has started: it has seen every registration that was there.
+    pub(crate) settled: bool,
+    /// Addresses that this client does not reach.
+    pub(crate) cut: Set,
+    /// Memories whose first P ended after the lease was confirmed last.
+    pub(crate) confirmed_before: Set,
+    /// Memories whose first P ended after the attempt or renewal under way had begun.
+    pub(crate) begun_before: Set,
+}
+
+impl Client {
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self.phase, Phase::Holding | Phase::Renewing)
+    }
+
+    pub(crate) fn in_conflict(&self) -> bool {
+        self.seats.iter().any(|seat| seat.conflict)
+    }
+
+    pub(crate) fn doubts(&self, address: usize) -> bool {
+        self.seats.iter().any(|seat| seat.doubted.has(address))
+    }
+
+    /// Whether the lease was confirmed by a memory that is no longer the client's.
+    pub(crate) fn rests_on_old_memory(&self) -> bool {
+        self.seats
+            .iter()
+            .any(|seat| seat.held.is_some() && seat.held != seat.known)
+    }
+
+    pub(crate) fn votes(&self) -> usize {
+        self.seats.iter().filter(|seat| seat.vote.is_some()).count()
+    }
+}
+
+/// What may still go wrong, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Faults {
+    /// A node loses its memory: `FLUSHALL`, a restart without data, a replica promoted.
+    pub(crate) lost: u8,
+    /// An address leads to a new, empty server; the old server lives.
+    pub(crate) moved: u8,
+    /// A restart with all data.
+    pub(crate) restarted: u8,
+    /// A client is stopped, perhaps for ever.
+    pub(crate) paused: u8,
+    /// A link between a client and an address breaks.
+    pub(crate) cut: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    pub(crate) memories: Vec<Memory>,
+    pub(crate) clients: Vec<Client>,
+    /// The memory behind each address.
+    pub(crate) at: [Id; ADDRESSES],
+    pub(crate) faults: Faults,
+    /// The address is down, for all clients.
+    pub(crate) down: Set,
+}
+
+impl State {
+    pub(crate) fn holders(&self) -> usize {
+        self.clients.iter().filter(|client| client.holds()).count()
+    }
+
+    /// Ends the lease or attempt of a client, and deletes its keys.
+    pub(crate) fn end(&mut self, client: usize) {
+        let ended = &mut self.clients[client];
+        ended.phase = Phase::Idle;
+        ended.confirmed_before = Set::EMPTY;
+        ended.begun_before = Set::EMPTY;
+        for seat in &mut ended.seats {
+            seat.vote = None;
+            seat.held = None;
+        }
+        for memory in &mut self.memories {
+            memory.key = memory.key.filter(|owner| usize::from(*owner) != client);
+        }
+    }
+
+    /// Forgets what makes no difference any more: fewer states to look at.
+    pub(crate) fn tidy(&mut self) {
+        for number in 0..self.clients.len() {
+            if !self.clients[number].rests_on_old_memory() {
+                self.memories
+                    .iter_mut()
+                    .for_each(|memory| memory.previous[number] = None);
+            }
+        }
+        for id in 0..self.memories.len() {
+            let memory = &mut self.memories[id];
+            let address = usize::from(memory.address);
+            let used = |client: &Client| client.seats[address].connected == Some(id);
+            if memory.alive && self.at[address] != id && !self.clients.iter().any(used) {
+                memory.die();
+            }
+            let settled = memory.guard != Guard::Second;
+            for client in &mut self.clients {
+                if settled {
+                    client.confirmed_before = client.confirmed_before.without(id);
+                    client.begun_before = client.begun_before.without(id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What is looked at: the clients, their lists, and what may go wrong.
+
+use crate::rules::Omitted;
+use crate::state::{ADDRESSES, Client, Faults, Guard, Id, Memory, Place, Set, Standing, State, View};
+
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) name: &'static str,
+    pub(crate) omitted: Vec<Omitted>,
+    /// The list of each client.
+    pub(crate) lists: Vec<Set>,
+    /// The clients run already, and are registered everywhere; otherwise they start at any time, in any order.
+    pub(crate) running: bool,
+    /// Clients whose resolver names the old server for as long as that lives.
+    pub(crate) lied_to: Set,
+    /// By client: addresses that it never reaches.
+    pub(crate) unreachable: Vec<Set>,
+    /// Addresses that are down at first, and come up for all clients at once.
+    pub(crate) late: Set,
+    pub(crate) faults: Faults,
+    /// Addresses whose nodes and links may fail.
+    pub(crate) frail: Set,
+    /// A client looks at all nodes in one step: fewer interleavings, where registrations do not matter most.
+    pub(crate) looks_at_once: bool,
+    /// Only for `make model`.
+    pub(crate) is_larger: bool,
+}
+
+impl World {
+    pub(crate) fn new(name: &'static str, lists: &[&[usize]]) -> World {
+        World {
+            name,
+            omitted: Vec::new(),
+            lists: lists.iter().map(|list| Set::of(list)).collect(),
+            running: false,
+            lied_to: Set::EMPTY,
+            unreachable: vec![Set::EMPTY; lists.len()],
+            late: Set::EMPTY,
+            faults: Faults::default(),
+            frail: Set::EMPTY,
+            looks_at_once: true,
+            is_larger: false,
+        }
+    }
+
+    pub(crate) fn without(mut self, omitted: Omitted) -> World {
+        self.omitted.push(omitted);
+        self
+    }
+
+    pub(crate) fn omits(&self, rule: Omitted) -> bool {
+        self.omitted.contains(&rule)
+    }
+
+    pub(crate) fn start(&self) -> State {
+        let addresses = self.lists.iter().fold(Set::EMPTY, |all, list| all.union(*list));
+        let highest = addresses.iter().max().unwrap_or(0);
+        let mut state = State {
+            memories: (0..=highest)
+                .map(|address| Memory::new(address, Guard::Over))
+                .collect(),
+            clients: vec![Client::default(); self.lists.len()],
+            at: std::array::from_fn(|address| address),
+            faults: self.faults,
+            down: self.late,
+        };
+        for (client, unreachable) in state.clients.iter_mut().zip(&self.unreachable) {
+            client.cut = *unreachable;
+        }
+        if self.running {
+            self.connect_all(&mut state);
+        }
+        state
+    }
+
+    fn connect_all(&self, state: &mut State) {
+        for number in 0..self.lists.len() {
+            let client = &mut state.clients[number];
+            client.settled = true;
+            for address in self.lists[number]
+                .iter()
+                .filter(|address| !client.cut.has(*address))
+            {
+                let seat = &mut client.seats[address];
+                seat.connected = Some(address);
+                seat.known = Some(address);
+                seat.admitted = true;
+                seat.registered = true;
+                seat.standing = Standing::Confirmed;
+            }
+            let view = self.view(client, number);
+            for address in self.lists[number].iter() {
+                if state.clients[number].seats[address].registered {
+                    state.memories[address].registrations[number] = Some(view);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn view(&self, client: &Client, number: usize) -> View {
+        View::new((0..ADDRESSES).map(|address| {
+            match (self.lists[number].has(address), client.seats[address].known) {
+                (false, _) => Place::Absent,
+                (true, None) => Place::Unknown,
+                (true, Some(id)) => Place::Known(id),
+            }
+        }))
+    }
+
+    /// Returns the memory that a client is led to when it connects to an address.
+    pub(crate) fn resolve(&self, state: &State, number: usize, address: usize) -> Id {
+        let known = state.clients[number].seats[address].known;
+        let old = known.filter(|id| self.lied_to.has(number) && state.memories[*id].alive);
+        // Who never knew another server is led to the first one.
+        let first = self.lied_to.has(number) && known.is_none() && state.memories[address].alive;
+        old.or(first.then_some(address)).unwrap_or(state.at[address])
+    }
+
+    pub(crate) fn quorum(&self, number: usize) -> usize {
+        self.lists[number].len() as usize / 2 + 1
+    }
+}
