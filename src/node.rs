@@ -283,6 +283,18 @@ pub enum Fault {
     /// The server has become a replica.
     #[error("server is read-only (READONLY): it is a replica now")]
     ReadOnly,
+    /// The server has become a replica, has lost its master, and answers nothing meanwhile (`replica-serve-stale-data no`).
+    #[error(
+        "server refuses all commands (MASTERDOWN): it has become a replica, and its master is out of reach; make it a master \
+         again (REPLICAOF NO ONE), or name another node"
+    )]
+    MasterDown,
+    /// The server has fewer replicas than `min-replicas-to-write`.
+    #[error(
+        "server refuses writes (NOREPLICAS): it has fewer replicas than its min-replicas-to-write; set that to 0, for a node \
+         needs none"
+    )]
+    NoReplicas,
     /// The server is still loading its data.
     #[error("server is loading its data (LOADING)")]
     Loading,

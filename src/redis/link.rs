@@ -317,7 +317,13 @@ impl Link {
     fn consider(&self, fault: Option<&Fault>) {
         if matches!(
             fault,
-            Some(Fault::ReadOnly | Fault::ClusterDown | Fault::Unfit(_) | Fault::Auth { .. })
+            Some(
+                Fault::ReadOnly
+                    | Fault::MasterDown
+                    | Fault::ClusterDown
+                    | Fault::Unfit(_)
+                    | Fault::Auth { .. }
+            )
         ) {
             self.changed.cancel();
         }
