@@ -380,11 +380,17 @@ pub enum Unfit {
         /// The name under which it is already in the set.
         other: Arc<str>,
     },
-    /// Scripts that read the time before they write need Redis 5.
-    #[error("its version {version} is too old; Redis 5 or later is needed")]
+    /// Redis 6.2 is the oldest that can restrict channels, and the oldest that the tests run on.
+    #[error("its version {version} is too old; Redis 6.2 or later, or Valkey, is needed")]
     TooOld {
         /// As reported.
         version: Arc<str>,
+    },
+    /// All requests are scripts.
+    #[error("it runs no scripts ({reply}), and every request is one: do not rename or disable EVAL and EVALSHA")]
+    NoScripts {
+        /// What it said to one.
+        reply: Arc<str>,
     },
     /// The probe could not be read.
     #[error("its INFO could not be read: {detail}")]

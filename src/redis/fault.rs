@@ -26,6 +26,17 @@ pub(super) fn from_error(error: &Error) -> Fault {
     }
 }
 
+/// What the fault of the probe's script says of the server: one that does not know the command may not vote.
+pub(super) fn of_first_script(fault: Fault) -> Fault {
+    match fault {
+        Fault::Server { message } if message.starts_with("ERR unknown command") => {
+            Fault::Unfit(Unfit::NoScripts { reply: message })
+        }
+        Fault::ConnectionLost { reason } => Fault::Disconnected { reason },
+        named => named,
+    }
+}
+
 /// The transport's words for a person: it prints an I/O error with all its Rust around it.
 pub(super) fn reason(error: &Error) -> Arc<str> {
     let details = error.details();

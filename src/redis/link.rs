@@ -179,6 +179,10 @@ impl Link {
             suspect: Notify::new(),
             changed: CancellationToken::new(),
         };
+        // R1: all requests are scripts. This one has none in it.
+        if let Err(fault) = link.eval(std::iter::empty(), false).await {
+            return Err(fault::of_first_script(fault));
+        }
         tracing::debug!(
             node = &*endpoint.name,
             version = &*facts.version,
