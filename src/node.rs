@@ -387,7 +387,9 @@ pub enum Unfit {
         version: Arc<str>,
     },
     /// All requests are scripts.
-    #[error("it runs no scripts ({reply}), and every request is one: do not rename or disable EVAL and EVALSHA")]
+    #[error(
+        "it runs no scripts ({reply}), and every request is one: do not rename or disable EVAL and EVALSHA"
+    )]
     NoScripts {
         /// What it said to one.
         reply: Arc<str>,
