@@ -45,7 +45,7 @@ pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>) {
                 (end, fault)
             }
             Err(fault) => {
-                before.was_replica |= fault == Fault::Unfit(Unfit::Replica);
+                before.was_replica |= matches!(fault, Fault::Unfit(Unfit::Replica) | Fault::MasterDown);
                 (End::Failed, fault)
             }
         };
