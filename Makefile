@@ -3,12 +3,13 @@
 CARGO ?= cargo
 SUITE := --features cli,testbed,tls,serde
 
-.PHONY: help demo demo-fencing test model simulate ordering nemesis resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
+.PHONY: help demo demo-fencing test matrix model simulate ordering nemesis resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
 
 help:
 	@echo "make demo          a command under a lock on five real masters; the same with two dead"
 	@echo "make demo-fencing  a paused holder overwrites the next one's work; with fencing tokens, the store refuses that"
 	@echo "make test          all tests, on real servers"
+	@echo "make matrix        the tests that depend on the server, on Redis 6.2 to 8.2 and Valkey (SERVERS='oldest newest': some; 40 minutes)"
 	@echo "make model         the rules of fencing tokens and of memories in larger worlds than the tests check (some ten minutes)"
 	@echo "make simulate      many simulated runs of clients and servers, for SECONDS=180 (and some minutes to build)"
 	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
@@ -41,6 +42,10 @@ demo-fencing: setup
 
 test: setup-tests
 	$(CARGO) test $(SUITE)
+
+# Servers are fetched, and kept in target/servers.
+matrix: setup-tests
+	scripts/matrix $(SERVERS)
 
 # Optimised, but for this package only: the rest is as the tests have it.
 model:

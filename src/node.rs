@@ -313,6 +313,18 @@ pub enum Fault {
     /// The server has become a replica.
     #[error("server is read-only (READONLY): it is a replica now")]
     ReadOnly,
+    /// The server has become a replica, has lost its master, and answers nothing meanwhile (`replica-serve-stale-data no`).
+    #[error(
+        "server refuses all commands (MASTERDOWN): it has become a replica, and its master is out of reach; make it a master \
+         again (REPLICAOF NO ONE), or name another node"
+    )]
+    MasterDown,
+    /// The server has fewer replicas than `min-replicas-to-write`.
+    #[error(
+        "server refuses writes (NOREPLICAS): it has fewer replicas than its min-replicas-to-write; set that to 0, for a node \
+         needs none"
+    )]
+    NoReplicas,
     /// The server is still loading its data.
     #[error("server is loading its data (LOADING)")]
     Loading,
@@ -427,8 +439,8 @@ pub enum Unfit {
         /// The name under which it is already in the set.
         other: Arc<str>,
     },
-    /// Scripts that read the time before they write need Redis 5.
-    #[error("its version {version} is too old; Redis 5 or later is needed")]
+    /// Redis 6.2 is the oldest that can restrict channels, and the oldest that the tests run on.
+    #[error("its version {version} is too old; Redis 6.2 or later, or Valkey, is needed")]
     TooOld {
         /// As reported.
         version: Arc<str>,
@@ -440,6 +452,14 @@ pub enum Unfit {
     OtherRecord {
         /// The record's key.
         key: Arc<str>,
+    },
+    /// All requests are scripts.
+    #[error(
+        "it runs no scripts ({reply}), and every request is one: do not rename or disable EVAL and EVALSHA"
+    )]
+    NoScripts {
+        /// What it said to one.
+        reply: Arc<str>,
     },
     /// The probe could not be read.
     #[error("its INFO could not be read: {detail}")]

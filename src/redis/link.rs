@@ -174,6 +174,10 @@ impl Link {
             suspect: Notify::new(),
             changed: CancellationToken::new(),
         };
+        // R1: all requests are scripts. This one has none in it.
+        if let Err(fault) = link.eval(std::iter::empty(), Manner::Digest).await {
+            return Err(fault::of_first_script(fault));
+        }
         tracing::debug!(
             node = &*endpoint.name,
             version = &*facts.version,
@@ -298,6 +302,7 @@ impl Link {
             Some(
                 Fault::OtherMemory
                     | Fault::ReadOnly
+                    | Fault::MasterDown
                     | Fault::ClusterDown
                     | Fault::Unfit(_)
                     | Fault::Auth { .. }

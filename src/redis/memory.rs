@@ -6,6 +6,7 @@ use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::Value;
 
+use super::fault;
 use super::link::{self, Endpoint, command};
 use super::probe::Facts;
 use crate::mutex::lock;
@@ -112,7 +113,9 @@ struct Seen {
 async fn exchange(client: &Client, endpoint: &Endpoint, args: Vec<Value>) -> Result<Seen, Fault> {
     let sent = endpoint.time.now();
     let key = |suffix| format!("{}{suffix}", endpoint.prefix);
-    let answer = link::run(client, RECORD, &[key(RECORD_SUFFIX), key(VIEWS_SUFFIX)], args).await?;
+    let keys = [key(RECORD_SUFFIX), key(VIEWS_SUFFIX)];
+    let answer = link::run(client, RECORD, &keys, args).await;
+    let answer = answer.map_err(fault::of_first_script)?;
     let Value::Array(parts) = &answer else {
         return Err(nonsense());
     };

@@ -7,8 +7,8 @@ use crate::mutex::lock;
 use crate::node::Unfit;
 use crate::protocol::memory::{MemoryId, Process};
 
-/// Older servers refuse scripts that read the time before they write.
-const OLDEST_MAJOR_VERSION: u32 = 5;
+/// Major and minor version. Older servers cannot restrict channels, and the tests do not run on them.
+const OLDEST_VERSION: (u32, u32) = (6, 2);
 
 /// What `INFO` says of a server, as far as a lock cares.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,12 +39,9 @@ impl Facts {
         if need("role")? != "master" {
             return Err(Unfit::Replica);
         }
-        let version = need("redis_version")?;
-        let major = version
-            .split('.')
-            .next()
-            .and_then(|major| major.parse::<u32>().ok());
-        if major.is_none_or(|major| major < OLDEST_MAJOR_VERSION) {
+        // Valkey says in `redis_version` which Redis it is compatible with: 7.2.4, whatever its own version.
+        let version = field("valkey_version").map_or_else(|| need("redis_version"), Ok)?;
+        if numbers(version).is_none_or(|version| version < OLDEST_VERSION) {
             return Err(Unfit::TooOld {
                 version: version.into(),
             });
@@ -97,6 +94,12 @@ pub(super) fn is_still(info: &str, process: &Process) -> bool {
     let fields = fields(info);
     let former = former_master(&fields);
     fields.get("role") == Some(&"master") && (former.is_none() || former == process.former_master)
+}
+
+/// The major and the minor version in a version; `None` if they are not numbers.
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
 }
 
 /// Which node of a set has claimed which server, by run id: no server votes twice.
@@ -198,9 +201,9 @@ mod tests {
             (("redis_mode", "cluster"), Unfit::ClusterMember),
             (("redis_mode", "sentinel"), Unfit::Sentinel),
             (
-                ("redis_version", "4.0.14"),
+                ("redis_version", "6.0.16"),
                 Unfit::TooOld {
-                    version: "4.0.14".into(),
+                    version: "6.0.16".into(),
                 },
             ),
             (
@@ -226,6 +229,18 @@ mod tests {
             assert_eq!(Facts::read(&info(&[change])).unwrap_err(), unfit);
         }
         assert!(matches!(Facts::read("").unwrap_err(), Unfit::Unreadable { .. }));
+    }
+
+    #[test]
+    fn versions_are_compared_as_numbers_and_valkey_by_its_own() {
+        for version in ["6.2.0", "6.10.1", "7.0.15", "10.0.0", "255.255.255"] {
+            assert_eq!(
+                &*Facts::read(&info(&[("redis_version", version)])).unwrap().version,
+                version
+            );
+        }
+        let valkey = info(&[("redis_version", "7.2.4"), ("valkey_version", "9.1.2")]);
+        assert_eq!(&*Facts::read(&valkey).unwrap().version, "9.1.2");
     }
 
     #[test]

@@ -184,25 +184,39 @@ async fn a_node_that_forgot_votes_again_when_nothing_can_be_held_any_more() {
     }
 }
 
-/// A replica lacks what its master had not passed on.
+/// A replica lacks what its master had not passed on. One that has no master may refuse to say even that it is one; port 1 is
+/// nobody's.
 #[tokio::test]
 async fn a_node_that_was_a_replica_is_left_out() {
-    let testbed = durable(2).await;
-    let redlock = on(&testbed).connect().await.unwrap();
-    let (node, other) = (&testbed.nodes()[0], &testbed.nodes()[1]);
-    let port = other.addr().port().to_string();
-    node.command(&["REPLICAOF", "127.0.0.1", &port]).await.unwrap();
-    // A write is refused, so it is looked at again.
-    eventually("it is seen to be a replica", async || {
-        drop(redlock.lock("job").try_acquire().await);
-        redlock.nodes()[0].state == NodeState::Down(Fault::Unfit(Unfit::Replica))
-    })
-    .await;
-    node.command(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
-    all_up(&redlock, &testbed).await;
-    let faults = faults(&redlock).await;
-    assert!(is_left_out(faults[0].as_ref()), "{faults:?}");
-    assert!(!is_left_out(faults[1].as_ref()), "{faults:?}");
+    for stale in ["yes", "no"] {
+        let testbed = durable(2).await;
+        let redlock = on(&testbed).connect().await.unwrap();
+        let (node, other) = (&testbed.nodes()[0], &testbed.nodes()[1]);
+        let port = match stale {
+            "yes" => other.addr().port().to_string(),
+            _ => "1".to_owned(),
+        };
+        for command in [
+            ["CONFIG", "SET", "replica-serve-stale-data", stale].as_slice(),
+            &["REPLICAOF", "127.0.0.1", &port],
+        ] {
+            assert!(!node.command(command).await.unwrap().is_error());
+        }
+        // A write is refused, so it is looked at again.
+        eventually("it is seen to be a replica", async || {
+            drop(redlock.lock("job").try_acquire().await);
+            matches!(
+                redlock.nodes()[0].state,
+                NodeState::Down(Fault::Unfit(Unfit::Replica) | Fault::MasterDown)
+            )
+        })
+        .await;
+        node.command(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+        all_up(&redlock, &testbed).await;
+        let faults = faults(&redlock).await;
+        assert!(is_left_out(faults[0].as_ref()), "{faults:?}");
+        assert!(!is_left_out(faults[1].as_ref()), "{faults:?}");
+    }
 }
 
 /// A new connection to it changes nothing about that.

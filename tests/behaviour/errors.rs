@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::node::Fault;
 use quorlock::{AcquireError, ReleaseOutcome, Votes};
 
-use crate::common::{ask, eventually};
+use crate::common::ask;
 use crate::world::{Behaviour, World, behaviours};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
@@ -16,9 +16,6 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
     ];
     all.extend(behaviours![true;
         a_server_out_of_memory_is_named_and_still_releases,
-        a_server_that_became_a_replica_is_named,
-        a_server_that_cannot_persist_is_named,
-        a_server_busy_with_a_script_is_named,
         a_server_that_forgot_the_script_is_sent_it_again,
     ]);
     all
@@ -110,73 +107,6 @@ async fn a_server_out_of_memory_is_named_and_still_releases(world: &World) {
     assert_all(&error, &Fault::OutOfMemory, world);
     assert!(lease.extend().await.is_ok());
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
-}
-
-async fn a_server_that_became_a_replica_is_named(world: &World) {
-    let redlock = world.redlock().await;
-    // A master that nobody answers for; port 1 is nobody's.
-    everywhere(world, &[b"REPLICAOF", b"127.0.0.1", b"1"]).await;
-    let error = redlock
-        .lock(world.resource("job"))
-        .try_acquire()
-        .await
-        .unwrap_err();
-    assert_all(&error, &Fault::ReadOnly, world);
-}
-
-async fn a_server_that_cannot_persist_is_named(world: &World) {
-    let redlock = world.redlock().await;
-    for (node, url) in world.servers().iter().zip(world.live()) {
-        // A snapshot cannot take the place of a folder.
-        std::fs::create_dir_all(node.folder().join("data/dump.rdb/in-the-way")).unwrap();
-        let _: String = ask(url, &[b"CONFIG", b"SET", b"save", b"3600 1"]).await.unwrap();
-        let _: redis::Value = ask(url, &[b"BGSAVE"]).await.unwrap();
-        eventually("the snapshot has failed", || async {
-            let info: String = ask(url, &[b"INFO", b"persistence"]).await.unwrap();
-            info.contains("rdb_last_bgsave_status:err")
-        })
-        .await;
-    }
-    let error = redlock
-        .lock(world.resource("job"))
-        .try_acquire()
-        .await
-        .unwrap_err();
-    assert_all(&error, &Fault::CannotPersist, world);
-}
-
-async fn a_server_busy_with_a_script_is_named(world: &World) {
-    let redlock = world.redlock().await;
-    everywhere(world, &[b"CONFIG", b"SET", b"lua-time-limit", b"1"]).await;
-    let loops: Vec<_> = world
-        .live()
-        .iter()
-        .map(|url| {
-            let url = url.clone();
-            tokio::spawn(async move {
-                let _ = ask::<redis::Value>(&url, &[b"EVAL", b"while true do end", b"0"]).await;
-            })
-        })
-        .collect();
-    for url in world.live() {
-        eventually("the server is busy", || async {
-            let ping = ask::<String>(url, &[b"PING"]).await;
-            ping.is_err_and(|error| error.to_string().contains("usy"))
-        })
-        .await;
-    }
-    let error = redlock
-        .lock(world.resource("job"))
-        .try_acquire()
-        .await
-        .unwrap_err();
-    for url in world.live() {
-        let _: redis::Value = ask(url, &[b"SCRIPT", b"KILL"]).await.unwrap();
-    }
-    for each in loops {
-        each.await.unwrap();
-    }
-    assert_all(&error, &Fault::Busy, world);
 }
 
 async fn a_server_that_forgot_the_script_is_sent_it_again(world: &World) {

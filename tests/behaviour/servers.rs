@@ -9,30 +9,22 @@ use crate::world::{Case, cases};
 
 pub(crate) fn cases() -> Vec<Case> {
     cases![
-        the_documented_rights_are_enough,
         a_user_who_may_not_load_scripts_can_lock,
-        a_user_who_may_not_run_scripts_is_told_what_is_missing,
         a_user_who_may_not_count_is_told_what_is_missing,
         a_user_who_may_not_touch_the_keys_is_told_what_is_missing,
         a_user_who_may_not_be_probed_is_told_what_is_missing,
+        a_server_without_scripts_is_refused,
     ]
 }
 
-const RIGHTS: [&str; 13] = [
-    "+evalsha",
-    "+eval",
-    "+info",
-    "+config|get",
-    "+time",
-    "+set",
-    "+get",
-    "+mget",
-    "+del",
-    "+incr",
-    "+incrby",
-    "+pexpire",
-    "+pttl",
-];
+/// The rights in the README but for some. Its user with all of them is in tests/transport/rights.rs.
+fn without(missing: &[&str]) -> Vec<&'static str> {
+    let readme = include_str!("../../README.md");
+    let mut lines = readme.lines().map(str::trim);
+    let rights = lines.find(|line| line.starts_with("resetchannels ")).unwrap();
+    let rights = rights.split(' ').filter(|right| right.starts_with('+'));
+    rights.filter(|right| !missing.contains(right)).collect()
+}
 
 /// A node, and a URL with which only `rights` are had there.
 async fn with_rights(keys: &str, rights: &[&str]) -> (Testbed, String) {
@@ -46,7 +38,8 @@ async fn with_rights(keys: &str, rights: &[&str]) -> (Testbed, String) {
     (testbed, url)
 }
 
-async fn works(url: &str) {
+async fn a_user_who_may_not_load_scripts_can_lock() {
+    let (_testbed, url) = with_rights("~quorlock:*", &without(&["+script|load"])).await;
     let redlock = Redlock::connect([url]).await.unwrap();
     for fencing in [true, false] {
         let request = redlock.lock("job").fencing(fencing);
@@ -56,18 +49,6 @@ async fn works(url: &str) {
         assert!(lease.extend().await.is_ok());
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
     }
-}
-
-async fn the_documented_rights_are_enough() {
-    let mut rights = RIGHTS.to_vec();
-    rights.push("+script|load");
-    let (_testbed, url) = with_rights("~quorlock:*", &rights).await;
-    works(&url).await;
-}
-
-async fn a_user_who_may_not_load_scripts_can_lock() {
-    let (_testbed, url) = with_rights("~quorlock:*", &RIGHTS).await;
-    works(&url).await;
 }
 
 async fn assert_refused(url: &str) {
@@ -85,19 +66,9 @@ async fn assert_refused(url: &str) {
     assert!(text.contains("NOPERM") && text.contains("+evalsha"), "{text}");
 }
 
-async fn a_user_who_may_not_run_scripts_is_told_what_is_missing() {
-    let rights: Vec<&str> = RIGHTS
-        .into_iter()
-        .filter(|right| !right.starts_with("+eval"))
-        .collect();
-    let (_testbed, url) = with_rights("~quorlock:*", &rights).await;
-    assert_refused(&url).await;
-}
-
 /// A script that was stopped half way by a missing right leaves no lock behind.
 async fn a_user_who_may_not_count_is_told_what_is_missing() {
-    let rights: Vec<&str> = RIGHTS.into_iter().filter(|right| *right != "+incr").collect();
-    let (testbed, url) = with_rights("~quorlock:*", &rights).await;
+    let (testbed, url) = with_rights("~quorlock:*", &without(&["+incr"])).await;
     assert_refused(&url).await;
     let answer = testbed.nodes()[0]
         .command(&["EVAL", LOCK_KEYS, "0"])
@@ -107,20 +78,36 @@ async fn a_user_who_may_not_count_is_told_what_is_missing() {
 }
 
 async fn a_user_who_may_not_touch_the_keys_is_told_what_is_missing() {
-    let (_testbed, url) = with_rights("~other:*", &RIGHTS).await;
+    let (_testbed, url) = with_rights("~other:*", &without(&[])).await;
     assert_refused(&url).await;
 }
 
 async fn a_user_who_may_not_be_probed_is_told_what_is_missing() {
-    let rights: Vec<&str> = RIGHTS.into_iter().filter(|right| *right != "+info").collect();
-    let (_testbed, url) = with_rights("~quorlock:*", &rights).await;
-    let error = Redlock::builder()
-        .url(url)
-        .connect_timeout(std::time::Duration::from_millis(200))
-        .connect()
-        .await
-        .unwrap_err();
-    let text = error.to_string();
-    assert!(matches!(error, ConnectError::NoQuorum { .. }), "{error:?}");
-    assert!(text.contains("NOPERM") && text.contains("+info"), "{text}");
+    for missing in [["+info"].as_slice(), &["+eval", "+evalsha"]] {
+        let (_testbed, url) = with_rights("~quorlock:*", &without(missing)).await;
+        let text = not_connected(url).await;
+        assert!(text.contains("NOPERM") && text.contains(missing[0]), "{text}");
+    }
+}
+
+async fn a_server_without_scripts_is_refused() {
+    let settings = format!("{}/without-scripts.conf", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&settings, "rename-command EVALSHA hidden\n").unwrap();
+    let testbed = Testbed::builder().nodes(1).arg("include", settings);
+    let testbed = testbed.start().await.unwrap();
+    let text = not_connected(testbed.urls()[0].clone()).await;
+    assert!(text.contains("it runs no scripts"), "{text}");
+}
+
+/// What connecting to a node fails with: at once, for waiting does not mend it.
+async fn not_connected(url: String) -> String {
+    let error = Redlock::connect([url]).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ConnectError::NoQuorum { .. } | ConnectError::Misconfigured(_)
+        ),
+        "{error:?}"
+    );
+    error.to_string()
 }

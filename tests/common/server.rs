@@ -32,7 +32,7 @@ pub(crate) fn tampered() -> PathBuf {
         "#!/bin/sh\n\
          [ -f {SHIFT} ] || head -c 8 /dev/zero >{SHIFT}\n\
          more=$(cat {SETTINGS} 2>/dev/null)\n\
-         server=${{QUORLOCK_REDIS_SERVER:-redis-server}}\n\
+         server=${{QUORLOCK_REDIS_SERVER:-$(command -v valkey-server || command -v redis-server)}}\n\
          QUORLOCK_CLOCK_SHIFT=\"$PWD/{SHIFT}\" LD_PRELOAD='{}' exec \"$server\" \"$@\" $more\n",
         library.display(),
     );

@@ -18,6 +18,8 @@ pub(crate) fn kind(fault: &Fault) -> &'static str {
         Fault::WrongType => "wrong_type",
         Fault::OutOfMemory => "out_of_memory",
         Fault::ReadOnly => "read_only",
+        Fault::MasterDown => "master_down",
+        Fault::NoReplicas => "no_replicas",
         Fault::Loading => "loading",
         Fault::CannotPersist => "cannot_persist",
         Fault::Busy => "busy",
