@@ -1,4 +1,4 @@
-//! Which nodes a client takes for the set, and whether two clients mean the same one (M3).
+//! Which nodes a client takes for the set, and whether two clients mean the same one (M4).
 
 use std::collections::HashSet;
 use std::fmt;

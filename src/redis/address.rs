@@ -1,4 +1,4 @@
-//! The addresses of a node's name: which of them to connect to, and when the name moves elsewhere (L4).
+//! The addresses of a node's name: which of them to connect to, and when the name moves elsewhere (M3).
 //!
 //! The client library tries one address after the other, and waits for each of them. So it is given a single address, and
 //! the choice is made here. An IP address and a Unix socket are left to the library as they are.

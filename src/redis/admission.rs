@@ -1,4 +1,4 @@
-//! What a node may be asked, as far as the other clients of the set have a say in it (M3).
+//! What a node may be asked, as far as the other clients of the set have a say in it (M4).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -73,7 +73,7 @@ async fn serve(
 }
 
 /// Waits until the node's name leads elsewhere, and to a server that passes the probe. Until then, the link stays in use
-/// (M4).
+/// (M3).
 async fn follow(endpoint: &Endpoint, link: &Link) -> (Link, Task) {
     let mut known = None;
     loop {

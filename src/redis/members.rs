@@ -1,4 +1,4 @@
-//! Tells the nodes which nodes this client uses, and keeps to it that others use the same (M3).
+//! Tells the nodes which nodes this client uses, and keeps to it that others use the same (M3 to M6, M8).
 //!
 //! A list of nodes is registered on each node that is connected, under a lease, unless another list is registered there. So
 //! two clients whose lists differ meet on any node that both reach, and the later one takes no locks.
@@ -28,12 +28,9 @@ use crate::protocol::view::{Difference, View};
 const VIEWS: &str = include_str!("views.lua");
 const OTHER_MEMORY: i64 = -4;
 
-/// For so many periods after a registration, a client takes locks, and others reckon with that.
-const FRESH_PERIODS: u32 = 2;
-
 /// How long the first registration waits for nodes that have neither connected nor failed to.
 const GATHER: Duration = Duration::from_millis(100);
-/// A node that does not answer a registration within this, or half a period, is registered with the next one.
+/// A node that does not answer a registration within this, or a quarter of a period, is registered with the next one.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a list is judged again in one go because another client has registered one meanwhile.
 const MOST_TRIES: u32 = 4;
@@ -194,7 +191,8 @@ impl Members {
                 true => self.register().await,
                 false => None,
             };
-            let pause = self.period.mul_f64(0.5 + fastrand::f64() / 2.0);
+            // Often enough that a look may fail or take long before the last one is too old.
+            let pause = self.period.mul_f64(0.25 + fastrand::f64() / 4.0);
             // Once the others have had their time, it takes another look before locks are given.
             let pause = unsettled.map_or(pause, |left| pause.min(left + Duration::from_millis(1)));
             tokio::select! {
@@ -346,8 +344,8 @@ impl Members {
             }
             let mut admission = Admission {
                 registered: state.admitted[*number] == Some(id),
-                // Others take it that locks are taken for so long after a confirmation.
-                fresh_until: started + FRESH_PERIODS * self.period,
+                // Others take it that nothing counts any more so long after a look.
+                fresh_until: started + self.period,
                 conflict: conflict.clone(),
                 ..Admission::pending()
             };
@@ -363,7 +361,7 @@ impl Members {
             let others = || answers.iter().flat_map(|answer| &answer.registered.others);
             for other in others().filter(|other| self.replaces(view, other, node.address())) {
                 admission.replaced_until = admission.replaced_until.max(Some(now + other.remaining));
-                let fresh = (FRESH_PERIODS * self.period).saturating_sub(other.confirmed);
+                let fresh = self.period.saturating_sub(other.confirmed);
                 admission.in_use_until = admission.in_use_until.max(Some(now + fresh));
             }
             node.lane.admit(id, admission);
@@ -372,7 +370,7 @@ impl Members {
     }
 
     fn patience(&self) -> Duration {
-        LONGEST_PATIENCE.min(self.period / 2)
+        LONGEST_PATIENCE.min(self.period / 4)
     }
 
     /// Whether another list has another memory for the node at this address.

@@ -114,7 +114,7 @@ impl RedisNode {
             let endpoint = Arc::new(Endpoint {
                 number,
                 name,
-                // The new server is to be connected to and probed within the period, too.
+                // A new server is to be connected to and probed within the period, too.
                 addresses: Addresses::new(&config, look_period / 2),
                 config,
                 roll: roll.clone(),
@@ -167,7 +167,7 @@ impl RedisNode {
     }
 }
 
-/// How often every client looks at addresses and records: well within the guard window, which has to outlast one such period.
+/// The longest time between two looks of a client at its nodes: well within the guard window.
 fn look_period(window: Duration) -> Duration {
     (window / 6).clamp(SHORTEST_LOOK, LONGEST_LOOK)
 }

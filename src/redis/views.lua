@@ -1,4 +1,4 @@
--- Which lists of nodes are in use (M3), on a node that has not lost its memory.
+-- Which lists of nodes are in use (M4), on a node that has not lost its memory.
 --
 --   KEYS   the lists in use; the node's record; what this client tells of itself
 --   ARGV   the 34 characters that the record begins with; what to do: "look", "add" unless a list is there that is not
