@@ -48,6 +48,9 @@ pub use options::{
 };
 pub use protocol::token::{FencingToken, NotAToken};
 pub use redis::NodeConfig;
+#[cfg(feature = "testbed")]
+#[doc(hidden)]
+pub use redis::exchange as lock_script;
 #[cfg(feature = "tls")]
 pub use redis::{TlsError, TlsOptions};
 pub use redlock::{LockRequest, NodeStatus, Redlock};

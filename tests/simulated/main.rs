@@ -12,6 +12,8 @@ mod crowd;
 mod healing;
 mod jumps;
 mod leftovers;
+#[path = "../common/node_model/mod.rs"]
+mod node_model;
 mod nodes;
 mod queueing;
 mod renewing;
