@@ -5,7 +5,7 @@
 use fred::types::Value;
 
 use super::script::{self, Item};
-use crate::node::{Fault, News, OwnerToken, Reply, Request};
+use crate::node::{Action, Fault, News, OwnerToken, Reply, Request};
 
 /// The script.
 pub const TEXT: &str = script::LOCK;
@@ -29,6 +29,15 @@ impl Exchange {
             oldest_counter: self.oldest_counter,
             only_ask: false,
         }
+    }
+}
+
+/// Makes a request: outside of this crate, nothing else can.
+pub fn request(key: &str, owner: OwnerToken, action: Action) -> Request {
+    Request {
+        key: key.into(),
+        owner,
+        action,
     }
 }
 
