@@ -318,7 +318,14 @@ fn a_heal_starts_a_missing_counter_at_no_less_than_the_token() {
 /// E4: a heal is no grant.
 #[test]
 fn a_heal_raises_a_counter_and_counts_nothing() {
-    for (before, to, counter) in [(NOW, NOW - 5, NOW), (NOW, NOW, NOW), (NOW, NOW + 5, NOW + 5)] {
+    for (before, to, counter) in [
+        (NOW, NOW - 5, NOW),
+        (NOW, NOW, NOW),
+        (NOW, NOW + 5, NOW + 5),
+        // From before the last start: started anew.
+        (OLDEST - 1, NOW - SECOND, NOW),
+        (OLDEST, NOW - SECOND, NOW - SECOND),
+    ] {
         let mut script = Script::new();
         script.oldest_counter = OLDEST;
         script.command(&["SET", COUNTER, &before.to_string()]);
@@ -429,6 +436,7 @@ fn a_release_deletes_and_announces_what_is_the_owners() {
     // Deleted it is, whether or not the user may say so.
     let mut script = Script::held("5");
     script.keyspace.trouble = Trouble::Forbidden("PUBLISH");
+    script.keyspace.subscribers = [(lock_script::channel(KEY), 3)].into();
     assert_eq!(script.ask(release(None)), Ok(Reply::Released { listeners: 0 }));
     assert_eq!(script.state().0, None);
     // A lock that was never had is not announced.

@@ -35,7 +35,8 @@ fn value(answer: Resp) -> Value {
         Resp::Nil => Value::Null,
         Resp::Integer(number) => Value::Integer(number),
         Resp::Status(text) => Value::String(text.into()),
-        Resp::Error(text) => Value::String((&*text).into()),
+        // The script catches errors one by one, and tells their texts.
+        Resp::Error(error) => panic!("an error inside the answer: {error}"),
         Resp::Bulk(bytes) => match std::str::from_utf8(&bytes) {
             Ok(text) => Value::String(text.into()),
             Err(_) => Value::Bytes(bytes.to_vec().into()),
