@@ -56,7 +56,7 @@ model:
 SECONDS ?= 180
 
 simulate:
-	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --test simulator --config profile.test.package.quorlock.opt-level=3
+	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --features testbed --test simulator --config profile.test.package.quorlock.opt-level=3
 
 # Builds each of them: some seconds each, and up to a minute to be noticed.
 mutants:

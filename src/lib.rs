@@ -47,6 +47,9 @@ pub use options::{
     MAX_TTL, MIN_TTL, OptionError,
 };
 pub use protocol::token::{FencingToken, NotAToken};
+#[cfg(feature = "testbed")]
+#[doc(hidden)]
+pub use redis::exchange as lock_script;
 pub use redis::{NodeConfig, NodeList, Registrations};
 #[cfg(feature = "tls")]
 pub use redis::{TlsError, TlsOptions};

@@ -16,6 +16,7 @@
 //! | `announcements.rs` | what the server tells of its own accord |
 //! | `call.rs` | requests that are sent together, and their answer |
 //! | `script.rs`, `lock.lua` | what is sent, and what comes back |
+//! | `exchange.rs` | encodes and decodes it for tests that run the script (feature `testbed`) |
 //! | `time.rs` | its clock, seen from here |
 //! | `fault.rs` | errors by their right names |
 //! | `tls.rs` | certificates (feature `tls`) |
@@ -26,6 +27,8 @@ mod announcements;
 mod call;
 mod client;
 mod endpoint;
+#[cfg(feature = "testbed")]
+pub mod exchange;
 mod fault;
 mod keeper;
 mod lane;

@@ -54,7 +54,7 @@ fn servers() -> Vec<Arc<Server>> {
 fn assert_clean(servers: &[Arc<Server>], polls: usize) {
     for server in servers {
         assert_eq!(server.keys(), 0, "{server:?} after {polls} polls");
-        assert_eq!(server.ends().1, 0, "{server:?} after {polls} polls: it expired");
+        assert_eq!(server.expired(), 0, "{server:?} after {polls} polls: it expired");
     }
 }
 

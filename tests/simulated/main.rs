@@ -12,6 +12,9 @@ mod crowd;
 mod healing;
 mod jumps;
 mod leftovers;
+mod lock_script;
+#[path = "../common/node_model/mod.rs"]
+mod node_model;
 mod nodes;
 mod queueing;
 mod renewing;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorlock::LeaseHandle;
-use quorlock::node::{Fault, Listener, News, OwnerToken, Reply, Request};
+use quorlock::node::{Action, Fault, Listener, News, OwnerToken, Reply, Request};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -41,6 +41,17 @@ pub(crate) struct Call {
     pub(crate) budget: u64,
     /// When it was sent on the client's clock, in microseconds.
     pub(crate) sent_local: i64,
+}
+
+impl Call {
+    /// A plain acquire is never refused as late.
+    pub(crate) fn is_plain(&self) -> bool {
+        is_plain(self.request.action)
+    }
+}
+
+pub(crate) fn is_plain(action: Action) -> bool {
+    matches!(action, Action::Acquire { fencing: None, .. })
 }
 
 /// What a client has for the world.

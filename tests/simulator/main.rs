@@ -2,8 +2,8 @@
 //! go wrong between them. Everything in a run follows from its seed.
 //!
 //! ```text
-//! cargo test --test simulator                          20 seconds of it, or QUORLOCK_SIM_SECONDS, or QUORLOCK_SIM_SEEDS
-//! QUORLOCK_SIM_SEED=7 cargo test --test simulator      one run, and all that happened in it
+//! cargo test --features testbed --test simulator                          20 seconds of it, or QUORLOCK_SIM_SECONDS, or QUORLOCK_SIM_SEEDS
+//! QUORLOCK_SIM_SEED=7 cargo test --features testbed --test simulator      one run, and all that happened in it
 //! make simulate SECONDS=600                            optimised, and longer
 //! ```
 //!
@@ -22,6 +22,9 @@ mod report;
 mod server;
 mod store;
 mod world;
+
+#[path = "../common/node_model/mod.rs"]
+mod node_model;
 
 /// The library's own, not a copy.
 #[allow(dead_code, unreachable_pub, unused_imports)]
@@ -99,7 +102,7 @@ fn check(seed: u64) -> Result<Outcome, Failed> {
     let profile = outcome.plan.profile;
     let violations = outcome.book.violations.join("\n  ");
     Err(format!(
-        "seed {seed} ({profile}):\n  {violations}\nAll that happened: QUORLOCK_SIM_SEED={seed} cargo test --test simulator"
+        "seed {seed} ({profile}):\n  {violations}\nAll that happened: QUORLOCK_SIM_SEED={seed} cargo test --features testbed --test simulator"
     )
     .into())
 }

@@ -1,14 +1,14 @@
-//! A simulated server: what `src/redis/lock.lua` does, on a clock and with a memory of its own.
+//! A simulated server: `src/redis/lock.lua`, on a clock and with a memory of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use quorlock::FencingToken;
-use quorlock::node::{Action, Fault, Fencing, OwnerToken, Reply, Request};
+use quorlock::lock_script::{self, Exchange};
+use quorlock::node::{Action, News, OwnerToken, Reply};
 
 use crate::desk::{Answer, Call};
+use crate::node_model::{self, Keyspace, Snapshot};
 
-/// F5: how far a proposed seed may be from the server's own time, in microseconds.
 const ONE_SECOND: i64 = 1_000_000;
 /// How often the state is kept for servers that may come back with an older one, in milliseconds, and for how long.
 const KEEPS_EVERY: u64 = 50;
@@ -30,32 +30,17 @@ impl ServerClock {
     }
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Key {
-    pub(crate) owner: OwnerToken,
-    /// In milliseconds of the server's clock.
-    expires: i64,
-    /// Who set it.
+/// How a lock's key was set, beside what the server knows of it.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// The client that set it.
     pub(crate) client: usize,
-    /// It was set when its owner had given up waiting for that.
+    /// It was set after its caller had given up waiting.
     late: bool,
-    /// It was there once, was deleted or not, and came back with an older state.
+    /// It came back with an older state, whether or not it had been deleted.
     pub(crate) ghost: bool,
-    /// It was set by the plain SET, which does not refuse itself.
+    /// It was set without fencing, and so without a last moment.
     pub(crate) plain: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Counter {
-    value: u64,
-    /// In milliseconds of the server's clock.
-    expires: Option<i64>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct State {
-    keys: BTreeMap<Arc<str>, Key>,
-    counters: BTreeMap<Arc<str>, Counter>,
 }
 
 /// What a crash does to what the server knew.
@@ -81,6 +66,7 @@ pub(crate) struct Happened {
     pub(crate) healed: bool,
     pub(crate) late_cleaned: bool,
     pub(crate) counter_expired: bool,
+    pub(crate) announced: Option<(OwnerToken, News)>,
 }
 
 #[derive(Debug)]
@@ -99,8 +85,9 @@ pub(crate) struct Server {
     pub(crate) inbox: VecDeque<(usize, Call)>,
     /// W2: which clients listen to which key.
     pub(crate) audience: Vec<Ear>,
-    state: State,
-    kept: VecDeque<(u64, State)>,
+    keyspace: Keyspace,
+    marks: BTreeMap<OwnerToken, Mark>,
+    kept: VecDeque<(u64, Snapshot)>,
 }
 
 impl Server {
@@ -116,7 +103,8 @@ impl Server {
             durable,
             inbox: VecDeque::new(),
             audience: Vec::new(),
-            state: State::default(),
+            keyspace: Keyspace::default(),
+            marks: BTreeMap::new(),
             kept: VecDeque::new(),
         }
     }
@@ -137,23 +125,31 @@ impl Server {
         }
         match memory {
             Memory::Kept => {}
-            Memory::Lost => self.state = State::default(),
+            Memory::Lost => self.keyspace.restore(Snapshot::default()),
             Memory::Older(age) => {
                 let wanted = now.saturating_sub(age);
                 let older = self.kept.iter().rev().find(|(at, _)| *at <= wanted);
-                if let Some((_, state)) = older.or(self.kept.front()) {
-                    self.state = state.clone();
+                if let Some((_, snapshot)) = older.or(self.kept.front()) {
+                    self.keyspace.restore(snapshot.clone());
                 }
-                self.state.keys.values_mut().for_each(|key| key.ghost = true);
+                for (_, value) in self.keyspace.strings() {
+                    let owner = OwnerToken::from_value(value);
+                    if let Some(mark) = owner.and_then(|owner| self.marks.get_mut(&owner)) {
+                        mark.ghost = true;
+                    }
+                }
             }
         }
         self.kept.clear();
     }
 
-    /// The keys that are set and not expired.
-    pub(crate) fn keys(&self, now: u64) -> impl Iterator<Item = (&Arc<str>, &Key)> {
-        let time = self.clock.micros(now) / 1_000;
-        self.state.keys.iter().filter(move |(_, key)| time <= key.expires)
+    /// The locks' keys that are set and not expired.
+    pub(crate) fn keys(&mut self, now: u64) -> impl Iterator<Item = (&str, OwnerToken, &Mark)> {
+        self.keyspace.now = self.clock.micros(now);
+        self.keyspace.strings().filter_map(|(key, value)| {
+            let owner = OwnerToken::from_value(value)?;
+            Some((key, owner, self.marks.get(&owner)?))
+        })
     }
 
     /// The answer, and the server's time where the script tells it.
@@ -163,26 +159,53 @@ impl Server {
         client: usize,
         call: &Call,
     ) -> (Answer, Option<i64>, Happened) {
-        let time = self.clock.micros(now);
-        let mut happened = Happened::default();
         self.keep(now);
-        self.expire(time, &call.request.key, &mut happened);
-        let mut answer = self.state.execute(time, now, client, call, &mut happened);
-        if let Ok(
-            Reply::Held {
-                listeners: listen, ..
-            }
-            | Reply::Released { listeners: listen },
-        ) = &mut answer
-        {
-            *listen = self.listeners(&call.request.key).count() as u32;
-        }
-        let tells = match call.request.action {
-            Action::Acquire { fencing, .. } => fencing.is_some(),
-            Action::Heal { .. } | Action::Extend { .. } => true,
-            Action::Raise { .. } | Action::Release { .. } => false,
+        let key = &call.request.key;
+        let audience = self.listeners(key).count() as u32;
+        let keyspace = &mut self.keyspace;
+        keyspace.now = self.clock.micros(now);
+        keyspace.subscribers = match audience {
+            0 => BTreeMap::new(),
+            _ => [(lock_script::channel(key), audience)].into(),
         };
-        (answer, tells.then_some(time), happened)
+        let owner = call.request.owner;
+        let sets = matches!(call.request.action, Action::Acquire { .. } | Action::Heal { .. });
+        let had_it = sets && keyspace.string(key) == Some(&owner.value());
+        let exchange = Exchange {
+            request: call.request.clone(),
+            latest: call.latest,
+            oldest_counter: call.oldest,
+        };
+        let (answer, time) = match node_model::run(keyspace, &[exchange]) {
+            Ok((mut replies, time)) => (replies.remove(0), time),
+            Err(fault) => (Err(fault), None),
+        };
+        let effects = std::mem::take(&mut keyspace.effects);
+        let text = |bytes| std::str::from_utf8(bytes).ok();
+        let mut happened = Happened {
+            announced: (effects.published.first())
+                .and_then(|(_, message)| lock_script::announced(text(message)?)),
+            // Nothing else expires but the lock's key.
+            counter_expired: effects.expired.iter().any(|expired| text(expired) != Some(key)),
+            ..Happened::default()
+        };
+        match (&answer, call.request.action) {
+            (Ok(Reply::Granted { .. }), action) if !had_it => {
+                happened.healed = matches!(action, Action::Heal { .. });
+                let mark = Mark {
+                    client,
+                    late: now > call.sent + call.budget,
+                    ghost: false,
+                    plain: call.is_plain(),
+                };
+                self.marks.insert(owner, mark);
+            }
+            (Ok(Reply::Released { .. }), _) => {
+                happened.late_cleaned = self.marks.get(&owner).is_some_and(|mark| mark.late);
+            }
+            _ => {}
+        }
+        (answer, time, happened)
     }
 
     pub(crate) fn listeners(&self, key: &Arc<str>) -> impl Iterator<Item = &Ear> {
@@ -198,7 +221,7 @@ impl Server {
         {
             return;
         }
-        self.kept.push_back((now, self.state.clone()));
+        self.kept.push_back((now, self.keyspace.snapshot()));
         while self
             .kept
             .front()
@@ -207,186 +230,4 @@ impl Server {
             self.kept.pop_front();
         }
     }
-
-    fn expire(&mut self, time: i64, key: &Arc<str>, happened: &mut Happened) {
-        let state = &mut self.state;
-        if state.keys.get(key).is_some_and(|key| time / 1_000 > key.expires) {
-            state.keys.remove(key);
-        }
-        let expired = |counter: &Counter| counter.expires.is_some_and(|expires| time / 1_000 > expires);
-        if state.counters.get(key).is_some_and(expired) {
-            state.counters.remove(key);
-            happened.counter_expired = true;
-        }
-    }
-}
-
-impl State {
-    fn execute(
-        &mut self,
-        time: i64,
-        now: u64,
-        client: usize,
-        call: &Call,
-        happened: &mut Happened,
-    ) -> Answer {
-        let Request {
-            key, owner, action, ..
-        } = &call.request;
-        let holder = self.keys.get(key).map(|key| (key.owner, key.expires));
-        let mine = holder.is_some_and(|(holder, _)| holder == *owner);
-        match *action {
-            Action::Acquire { ttl, fencing, .. } => {
-                if fencing.is_some() && time > call.latest {
-                    return Err(Fault::TooLate);
-                }
-                if let Some(holder) = holder.filter(|_| !mine) {
-                    return Ok(held(holder, time));
-                }
-                if !mine {
-                    self.set(time, now, client, call, ttl.as_millis(), fencing.is_none());
-                }
-                Ok(granted(
-                    fencing.map(|fencing| self.count(time, key, fencing, call.oldest)),
-                ))
-            }
-            Action::Heal { ttl, fencing } => {
-                if time > call.latest {
-                    return Err(Fault::TooLate);
-                }
-                if let Some(holder) = holder.filter(|_| !mine) {
-                    return Ok(held(holder, time));
-                }
-                if !mine {
-                    self.set(time, now, client, call, ttl.as_millis(), fencing.is_none());
-                    happened.healed = true;
-                }
-                Ok(granted(fencing.map(|(fencing, token)| {
-                    self.learn(time, key, fencing, token.get(), call.oldest)
-                })))
-            }
-            Action::Raise { token } => match (holder, mine) {
-                (None, _) => Ok(Reply::Missing),
-                (Some(_), false) => Ok(Reply::Foreign),
-                (Some(_), true) => Ok(match self.counters.get_mut(key) {
-                    Some(counter) => {
-                        counter.value = counter.value.max(token.get());
-                        Reply::Raised {
-                            counter: as_token(counter.value),
-                        }
-                    }
-                    None => Reply::Missing,
-                }),
-            },
-            Action::Extend { .. } if time > call.latest => Err(Fault::TooLate),
-            Action::Extend { ttl, .. } => match (self.keys.get_mut(key), mine) {
-                (None, _) => Ok(Reply::Missing),
-                (Some(_), false) => Ok(Reply::Foreign),
-                (Some(key), true) => {
-                    key.expires = key.expires.max(time / 1_000 + millis(ttl.as_millis()));
-                    Ok(Reply::Extended)
-                }
-            },
-            Action::Release { counter, .. } => {
-                if let (Some(to), Some(counter)) = (counter, self.counters.get_mut(key)) {
-                    counter.value = counter.value.max(to.get());
-                }
-                match (holder, mine) {
-                    (None, _) => Ok(Reply::Missing),
-                    (Some(_), false) => Ok(Reply::Foreign),
-                    (Some(_), true) => {
-                        let key = self.keys.remove(key);
-                        happened.late_cleaned = key.is_some_and(|key| key.late);
-                        Ok(Reply::Released { listeners: 0 })
-                    }
-                }
-            }
-        }
-    }
-
-    fn set(&mut self, time: i64, now: u64, client: usize, call: &Call, ttl: u128, plain: bool) {
-        let key = Key {
-            owner: call.request.owner,
-            expires: time / 1_000 + millis(ttl),
-            client,
-            late: now > call.sent + call.budget,
-            ghost: false,
-            plain,
-        };
-        self.keys.insert(call.request.key.clone(), key);
-    }
-
-    /// F1: counts a grant.
-    fn count(&mut self, time: i64, key: &Arc<str>, fencing: Fencing, oldest: i64) -> u64 {
-        let counter = self.counters.entry(key.clone()).or_insert(Counter {
-            value: 0,
-            expires: None,
-        });
-        counter.value += 1;
-        let value = counter.value;
-        if is_outdated(value, oldest) {
-            self.start(time, key, fencing, value, 0)
-        } else {
-            value
-        }
-    }
-
-    /// E4: nothing is counted.
-    fn learn(&mut self, time: i64, key: &Arc<str>, fencing: Fencing, token: u64, oldest: i64) -> u64 {
-        let value = self.counters.get(key).map_or(0, |counter| counter.value);
-        if is_outdated(value, oldest) {
-            return self.start(time, key, fencing, value, token);
-        }
-        if let Some(counter) = self.counters.get_mut(key) {
-            counter.value = counter.value.max(token);
-        }
-        value.max(token)
-    }
-
-    /// F5: starts a counter anew.
-    fn start(&mut self, time: i64, key: &Arc<str>, fencing: Fencing, value: u64, least: u64) -> u64 {
-        let proposed = i64::try_from(fencing.seed.get()).unwrap_or(i64::MAX);
-        let seed = if (proposed - time).abs() > ONE_SECOND {
-            time
-        } else {
-            proposed
-        };
-        let seed = u64::try_from(seed).unwrap_or(0).max(least);
-        if seed <= value {
-            return value;
-        }
-        let expires = fencing
-            .retention
-            .map(|retention| time / 1_000 + millis(retention.as_millis()));
-        self.counters
-            .insert(key.clone(), Counter { value: seed, expires });
-        seed
-    }
-}
-
-fn is_outdated(value: u64, oldest: i64) -> bool {
-    value < u64::try_from(oldest).unwrap_or(0).max(2)
-}
-
-fn held((owner, expires): (OwnerToken, i64), time: i64) -> Reply {
-    let left = u64::try_from(expires - time / 1_000).unwrap_or(0);
-    Reply::Held {
-        remaining: Some(std::time::Duration::from_millis(left)),
-        holder: Some(owner),
-        listeners: 0,
-    }
-}
-
-fn granted(counter: Option<u64>) -> Reply {
-    Reply::Granted {
-        counter: counter.map(as_token),
-    }
-}
-
-fn as_token(value: u64) -> FencingToken {
-    FencingToken::new(value).unwrap()
-}
-
-fn millis(duration: u128) -> i64 {
-    i64::try_from(duration).unwrap_or(i64::MAX / 4)
 }

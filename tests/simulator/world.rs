@@ -301,12 +301,12 @@ impl World {
         if tasks > 0 && !leaky {
             book.violated(format!("I5: client {client} is done, but has {tasks} tasks"));
         }
-        for (number, server) in self.servers.iter().enumerate() {
-            for (name, key) in server.keys(self.now) {
-                let acquire = self.clients[key.client].desk.acquire_of(key.owner);
+        for (number, server) in self.servers.iter_mut().enumerate() {
+            for (name, owner, mark) in server.keys(self.now) {
+                let acquire = self.clients[mark.client].desk.acquire_of(owner);
                 let forgotten = acquire.is_some_and(|acquire| book.forgotten.contains(&acquire));
-                let excused = key.ghost || key.plain || !self.plan.clocks_behave || forgotten;
-                if key.client == client && !excused {
+                let excused = mark.ghost || mark.plain || !self.plan.clocks_behave || forgotten;
+                if mark.client == client && !excused {
                     book.violated(format!(
                         "I5: client {client} is done, but {name} is held on server {number}"
                     ));

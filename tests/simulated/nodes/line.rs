@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use quorlock::lock_script::Exchange;
 use quorlock::node::{Action, Fault, Listener, Listening, News, Node, OwnerToken, Request};
 use tokio::time::{Instant, sleep};
 
-use super::server::{Distance, Server, State, Subscriber};
+use super::server::{Distance, Server, State, Subscriber, micros};
 use super::{Answer, Reach};
 
 impl Reach for Server {
@@ -97,7 +98,17 @@ impl Node for Line {
         Some(Box::new((leave, gone)))
     }
 
-    fn call(&self, request: Request, _: Duration) -> BoxFuture<'static, Answer> {
+    fn clock(&self) -> Option<u64> {
+        u64::try_from(micros()).ok()
+    }
+
+    fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {
+        let owner = request.owner;
+        let exchange = Exchange {
+            request,
+            latest: micros() + budget.as_micros() as i64,
+            oldest_counter: 0,
+        };
         let (there, back) = (self.one_way(), self.one_way());
         // T1: not before what was sent earlier.
         let arrival = {
@@ -111,28 +122,26 @@ impl Node for Line {
         // It is executed whether or not anybody waits for the answer.
         let executed = tokio::spawn(async move {
             tokio::time::sleep_until(arrival).await;
-            let (reply, told) = {
-                let mut state = state.lock().unwrap();
-                let reply = state.execute(&request);
-                (reply, state.announced(&request, reply))
-            };
+            let (answer, told) = state.lock().unwrap().execute(exchange);
             let executed = Instant::now();
             let mut told_at_once = Vec::new();
             for (of, news) in told {
                 match &of.distance {
-                    Some(distance) => drop(tokio::spawn(told_after(distance(), of, request.owner, news))),
+                    Some(distance) => drop(tokio::spawn(told_after(distance(), of, owner, news))),
                     None => told_at_once.push((of, news)),
                 }
             }
             tokio::time::sleep_until(executed + back).await;
             for (of, news) in told_at_once {
-                of.listener.released(request.owner, news);
+                of.listener.released(owner, news);
             }
-            reply
+            answer
         });
         Box::pin(async move {
-            executed.await.map_err(|_| Fault::ConnectionLost {
-                reason: "the simulation ended".into(),
+            executed.await.unwrap_or_else(|_| {
+                Err(Fault::ConnectionLost {
+                    reason: "the simulation ended".into(),
+                })
             })
         })
     }
@@ -183,6 +192,10 @@ impl Node for Way {
 
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
         self.line.listen(key, listener)
+    }
+
+    fn clock(&self) -> Option<u64> {
+        self.line.clock()
     }
 
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {

@@ -1,15 +1,21 @@
-//! Nodes that do what real ones do, with expiry on the paused clock.
+//! Nodes that do what real ones do, on the paused clock.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorlock::FencingToken;
-use quorlock::node::{Action, Fencing, Listener, News, OwnerToken, Reply, Request};
+use quorlock::lock_script::{self, Exchange};
+use quorlock::node::{Action, Listener, News, OwnerToken, Reply, Request};
 use tokio::time::Instant;
 
-/// What a real node does, with expiry on the paused clock: requests travel, are executed, and answers travel back.
+use super::Answer;
+use crate::node_model::{self, Keyspace, Snapshot};
+
+/// The servers' time at the beginning of every test, in microseconds since 1970.
+const EPOCH: i64 = 1_795_000_000_000_000;
+
+/// `lock.lua` on the paused clock: requests travel, are executed, and answers travel back.
 pub(crate) struct Server {
     pub(super) name: Arc<str>,
     pub(super) state: Arc<Mutex<State>>,
@@ -19,10 +25,7 @@ pub(crate) struct Server {
 
 #[derive(Default)]
 pub(super) struct State {
-    keys: HashMap<Arc<str>, (OwnerToken, Instant)>,
-    counters: HashMap<Arc<str>, FencingToken>,
-    deleted: usize,
-    expired: usize,
+    keyspace: Keyspace,
     raised: usize,
     healed: usize,
     acquires: usize,
@@ -56,28 +59,29 @@ impl Server {
         })
     }
 
-    /// Keys that are set and not expired.
+    /// How many locks' keys are set and not expired.
     pub(crate) fn keys(&self) -> usize {
-        let mut state = self.state();
-        state.expire(Instant::now());
-        state.keys.len()
+        self.state().keys()
     }
 
-    /// Keys that were deleted, and keys that had to expire.
-    pub(crate) fn ends(&self) -> (usize, usize) {
+    /// How many keys had to expire.
+    pub(crate) fn expired(&self) -> usize {
         let mut state = self.state();
-        state.expire(Instant::now());
-        (state.deleted, state.expired)
+        state.keyspace.now = micros();
+        state.keyspace.sweep();
+        state.keyspace.effects.expired.len()
     }
 
     /// What the counter of a lock's key stands at.
     pub(crate) fn counter(&self, key: &str) -> Option<FencingToken> {
-        self.state().counters.get(key).copied()
+        let state = self.state();
+        let text = state.keyspace.string(&format!("{key}#fence"))?;
+        FencingToken::new(text.parse().unwrap())
     }
 
     pub(crate) fn set_counter(&self, key: &str, counter: u64) {
-        let counter = FencingToken::new(counter).unwrap();
-        self.state().counters.insert(key.into(), counter);
+        let set = ["SET", &format!("{key}#fence"), &counter.to_string()];
+        self.state().keyspace.execute(&set);
     }
 
     pub(super) fn latency(&self) -> Duration {
@@ -125,9 +129,7 @@ impl Server {
 
     /// Forgets everything.
     pub(crate) fn forget(&self) {
-        let mut state = self.state();
-        state.keys.clear();
-        state.counters.clear();
+        self.state().keyspace.restore(Snapshot::default());
     }
 
     /// How many counters were raised for a second round.
@@ -141,129 +143,61 @@ impl Server {
 }
 
 impl State {
-    fn expire(&mut self, now: Instant) {
-        let before = self.keys.len();
-        self.keys.retain(|_, (_, until)| now < *until);
-        self.expired += before - self.keys.len();
-    }
-
-    pub(super) fn execute(&mut self, request: &Request) -> Reply {
-        let now = Instant::now();
-        self.expire(now);
-        let holder = self.keys.get(&request.key).copied();
-        self.acquires += usize::from(matches!(request.action, Action::Acquire { .. }));
-        let mine = holder.is_some_and(|(owner, _)| owner == request.owner);
-        match (request.action, holder) {
-            (Action::Acquire { ttl, fencing, .. }, None) => {
-                self.keys.insert(request.key.clone(), (request.owner, now + ttl));
-                self.count(request, fencing)
-            }
-            (Action::Acquire { fencing, .. }, Some(_)) if mine => self.count(request, fencing),
-            (Action::Heal { ttl, fencing }, None) => {
-                self.keys.insert(request.key.clone(), (request.owner, now + ttl));
-                self.healed += 1;
-                self.learn(request, fencing)
-            }
-            (Action::Heal { fencing, .. }, Some(_)) if mine => self.learn(request, fencing),
-            (Action::Acquire { .. } | Action::Heal { .. }, Some((owner, until))) => Reply::Held {
-                remaining: Some(until - now),
-                holder: Some(owner),
-                listeners: self.audience(&request.key),
-            },
-            (_, None) => {
-                self.converge(request);
-                Reply::Missing
-            }
-            (_, Some(_)) if !mine => {
-                self.converge(request);
-                Reply::Foreign
-            }
-            (Action::Raise { token }, Some(_)) => match self.counters.get_mut(&request.key) {
-                Some(counter) => {
-                    self.raised += 1;
-                    *counter = token.max(*counter);
-                    Reply::Raised { counter: *counter }
-                }
-                None => Reply::Missing,
-            },
-            (Action::Extend { ttl, .. }, Some((owner, until))) => {
-                self.keys
-                    .insert(request.key.clone(), (owner, until.max(now + ttl)));
-                Reply::Extended
-            }
-            (Action::Release { news, .. }, Some(_)) => {
-                self.converge(request);
-                self.keys.remove(&request.key);
-                self.deleted += 1;
-                Reply::Released {
-                    listeners: if news.is_some() {
-                        self.audience(&request.key)
-                    } else {
-                        0
-                    },
-                }
-            }
+    /// Runs the lock script; what is announced goes to those who listen.
+    pub(super) fn execute(&mut self, exchange: Exchange) -> (Answer, Vec<(Subscriber, News)>) {
+        let Request {
+            ref key,
+            owner,
+            action,
+            ..
+        } = exchange.request;
+        let listening: Vec<Subscriber> = self.listeners(key).cloned().collect();
+        let audience = self.claimed.unwrap_or(listening.len() as u32);
+        self.keyspace.now = micros();
+        self.keyspace.subscribers = [(lock_script::channel(key), audience)].into();
+        let had_it = self.keyspace.string(key) == Some(&owner.value());
+        let answer = match node_model::run(&mut self.keyspace, std::slice::from_ref(&exchange)) {
+            Ok((mut replies, _)) => replies.remove(0),
+            Err(fault) => Err(fault),
+        };
+        self.acquires += usize::from(matches!(action, Action::Acquire { .. }));
+        match (&answer, action) {
+            (Ok(Reply::Granted { .. }), Action::Heal { .. }) => self.healed += usize::from(!had_it),
+            (Ok(Reply::Raised { .. }), _) => self.raised += 1,
+            _ => {}
         }
+        let published = std::mem::take(&mut self.keyspace.effects.published);
+        let news = published.iter().filter_map(|(_, message)| {
+            let (_, news) = lock_script::announced(std::str::from_utf8(message).ok()?)?;
+            Some(news)
+        });
+        let told = news.flat_map(|news| listening.iter().cloned().map(move |of| (of, news)));
+        (answer, told.collect())
     }
-}
 
-impl State {
     fn listeners(&self, key: &Arc<str>) -> impl Iterator<Item = &Subscriber> {
         self.listeners
             .iter()
             .filter(move |of| of.key == *key && !self.mute)
     }
 
-    fn audience(&self, key: &Arc<str>) -> u32 {
-        let listeners = self.listeners(key).count() as u32;
-        self.claimed.unwrap_or(listeners)
+    /// The locks' keys: their values are owner tokens.
+    fn keys(&mut self) -> usize {
+        self.keyspace.now = micros();
+        let locks = self
+            .keyspace
+            .strings()
+            .filter_map(|(_, value)| OwnerToken::from_value(value));
+        locks.count()
     }
+}
 
-    /// W2.
-    pub(super) fn announced(&self, request: &Request, reply: Reply) -> Vec<(Subscriber, News)> {
-        match (request.action, reply) {
-            (Action::Release { news: Some(news), .. }, Reply::Released { .. }) => self
-                .listeners(&request.key)
-                .map(|listener| (listener.clone(), news))
-                .collect(),
-            _ => Vec::new(),
-        }
+/// The servers' clock: the paused one.
+pub(super) fn micros() -> i64 {
+    thread_local! {
+        static START: Instant = Instant::now();
     }
-
-    /// F1, F5.
-    fn count(&mut self, request: &Request, fencing: Option<Fencing>) -> Reply {
-        let counter = fencing.map(|fencing| match self.counters.get(&request.key) {
-            Some(counter) => FencingToken::new(counter.get() + 1).unwrap(),
-            None => fencing.seed,
-        });
-        if let Some(counter) = counter {
-            self.counters.insert(request.key.clone(), counter);
-        }
-        Reply::Granted { counter }
-    }
-
-    /// E4: raised, not counted.
-    fn learn(&mut self, request: &Request, fencing: Option<(Fencing, FencingToken)>) -> Reply {
-        let counter = fencing.map(|(fencing, token)| match self.counters.get(&request.key) {
-            Some(counter) => token.max(*counter),
-            None => fencing.seed.max(token),
-        });
-        if let Some(counter) = counter {
-            self.counters.insert(request.key.clone(), counter);
-        }
-        Reply::Granted { counter }
-    }
-
-    /// F4.
-    fn converge(&mut self, request: &Request) {
-        if let Action::Release {
-            counter: Some(to), ..
-        } = request.action
-            && let Some(counter) = self.counters.get_mut(&request.key)
-        {
-            *counter = to.max(*counter);
-        }
-    }
+    EPOCH + START.with(Instant::elapsed).as_micros() as i64
 }
 
 impl fmt::Debug for Server {

@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use quorlock::node::{Action, Fault, Listener, Listening, Node, NodeState, Request};
 use tokio::sync::oneshot;
 
-use super::{Answer, Call, Desk, Parcel};
+use super::{Answer, Call, Desk, Parcel, is_plain};
 
 /// One server as a client sees it.
 pub(crate) struct SimulatedNode {
@@ -56,7 +56,10 @@ impl Node for SimulatedNode {
             connection: link.connection,
             run: link.run,
             id: inner.id(),
-            latest: latest.saturating_add(budget.as_micros() as i64),
+            latest: match is_plain(request.action) {
+                true => i64::MAX,
+                false => latest.saturating_add(budget.as_micros() as i64),
+            },
             oldest: inner.links[self.server].oldest,
             sent: now,
             budget: budget.as_millis() as u64,

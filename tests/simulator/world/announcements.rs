@@ -1,6 +1,8 @@
 //! What servers tell of releases (W2), over connections of their own. Nobody may rely on that, so some of it gets lost.
 
-use quorlock::node::{News, Request};
+use std::sync::Arc;
+
+use quorlock::node::{News, OwnerToken};
 
 use super::World;
 use super::event::Event;
@@ -39,8 +41,8 @@ impl World {
         self.tell(client, server, Event::Deaf(client, server));
     }
 
-    pub(super) fn announce(&mut self, server: usize, released: &Request, news: News) {
-        let ears: Vec<Ear> = self.servers[server].listeners(&released.key).cloned().collect();
+    pub(super) fn announce(&mut self, server: usize, key: &Arc<str>, (owner, news): (OwnerToken, News)) {
+        let ears: Vec<Ear> = self.servers[server].listeners(key).cloned().collect();
         let lossy = matches!(self.plan.profile, Profile::Network | Profile::Everything);
         for ear in ears {
             self.tally("announced");
@@ -48,7 +50,7 @@ impl World {
                 self.tally("announcement lost");
                 continue;
             }
-            let event = Event::Released(ear.client, server, ear.id, released.owner, news);
+            let event = Event::Released(ear.client, server, ear.id, owner, news);
             self.tell(ear.client, server, event);
         }
     }

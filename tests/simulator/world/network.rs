@@ -99,10 +99,8 @@ impl World {
                 book.tally.count("counter expired");
             }
         }
-        if let (Ok(Reply::Released { .. }), Action::Release { news: Some(news), .. }) =
-            (&answer, call.request.action)
-        {
-            self.announce(number, &call.request, news);
+        if let Some(announced) = happened.announced {
+            self.announce(number, &call.request.key, announced);
         }
         let (latency, tie) = (
             self.plan.latencies[client][number].draw(&mut self.rng),

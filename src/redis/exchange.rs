@@ -1,0 +1,109 @@
+//! The lock script's requests and replies, for tests that run `lock.lua` themselves (feature `testbed`).
+//!
+//! No part of the public interface.
+
+use std::time::Duration;
+
+use fred::types::Value;
+
+use super::script::{self, Item, Target};
+use crate::node::{Action, Fault, News, OwnerToken, Reply, Request};
+use crate::options::RECORD_SUFFIX;
+use crate::protocol::memory::{Durability, MemoryId, Process, Record};
+
+/// In front of the record's key.
+const PREFIX: &str = "quorlock:";
+
+/// The script.
+pub const TEXT: &str = script::LOCK;
+
+/// The memory that a connection leads to, as every call over it says.
+#[derive(Clone, Debug)]
+pub struct Memory(Target);
+
+impl Memory {
+    /// The memory of the node whose record is this text. `None` if it is no record.
+    ///
+    /// For `look_period` after the record was made, the memory counts for nothing that is guarded.
+    pub fn of(record: &str, look_period: Duration) -> Option<Memory> {
+        let record: Record = record.parse().ok()?;
+        Some(Memory(Target::new(PREFIX, 0, record, look_period)))
+    }
+}
+
+/// Returns the record of a memory that begins at `since`, in microseconds of the node's clock.
+pub fn record(id: u128, since: i64) -> String {
+    let process = Process {
+        run_id: "simulated".into(),
+        former_master: None,
+    };
+    Record::new(MemoryId::from(id), since, process, Durability::Full).to_string()
+}
+
+/// Returns the key of the record.
+pub fn record_key() -> String {
+    format!("{PREFIX}{RECORD_SUFFIX}")
+}
+
+/// One request, with what a connection adds to it.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// What is asked of the node.
+    pub request: Request,
+    /// A9: the last moment at which the request may act, in microseconds of the node's clock.
+    pub latest: i64,
+}
+
+impl Exchange {
+    fn item(&self) -> Item<'_> {
+        Item {
+            request: &self.request,
+            latest: self.latest,
+        }
+    }
+}
+
+/// Makes a request: outside of this crate, nothing else can.
+pub fn request(key: &str, owner: OwnerToken, action: Action) -> Request {
+    Request {
+        key: key.into(),
+        owner,
+        action,
+    }
+}
+
+/// Encodes requests as the script's `KEYS` and `ARGV`.
+pub fn arguments(memory: &Memory, exchanges: &[Exchange]) -> (Vec<Value>, Vec<Value>) {
+    let mut all = script::arguments(Value::Null, &memory.0, exchanges.iter().map(Exchange::item));
+    let count = all.get(1).and_then(Value::as_usize).unwrap_or_default();
+    let args = all.split_off(2 + count);
+    (all.split_off(2), args)
+}
+
+/// A reply for each request, and the node's time in microseconds if the script told it.
+pub type Replies = (Vec<Result<Reply, Fault>>, Option<i64>);
+
+/// Decodes the script's answer to `exchanges`.
+///
+/// # Errors
+///
+/// [`Fault::Protocol`] if the answer is malformed.
+pub fn read(answer: Value, memory: &Memory, exchanges: &[Exchange]) -> Result<Replies, Fault> {
+    let answer = script::read(answer, &memory.0, exchanges.iter().map(Exchange::item))?;
+    Ok((answer.replies, answer.node_time))
+}
+
+/// Returns the fault that an error reply to the whole call stands for.
+pub fn fault(error: &str) -> Fault {
+    super::fault::from_message(error)
+}
+
+/// Returns the channel in which releases of `key` are announced.
+pub fn channel(key: &str) -> String {
+    script::channel(key, 0)
+}
+
+/// Decodes an announcement. `None` if `message` is not one.
+pub fn announced(message: &str) -> Option<(OwnerToken, News)> {
+    script::announced(message)
+}

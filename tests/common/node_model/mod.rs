@@ -1,0 +1,46 @@
+//! A model of a node for simulations: `lock.lua` itself, run over a keyspace in memory. Not every suite uses all of it.
+#![allow(dead_code, unused_imports)]
+
+mod keyspace;
+mod lua;
+
+use quorlock::fred::types::Value;
+use quorlock::lock_script::{self, Exchange, Replies};
+use quorlock::node::Fault;
+
+pub(crate) use keyspace::{Effects, Keyspace, Resp, Snapshot, Trouble};
+use lua::Runner;
+
+thread_local! {
+    static LOCK: Runner = Runner::new(lock_script::TEXT);
+}
+
+/// Runs the lock script for `exchanges`, as one call.
+pub(crate) fn run(keyspace: &mut Keyspace, exchanges: &[Exchange]) -> Result<Replies, Fault> {
+    let (keys, args) = lock_script::arguments(exchanges);
+    let (keys, args) = (keys.iter().map(bytes), args.iter().map(bytes));
+    match LOCK.with(|lock| lock.run(keyspace, keys, args)) {
+        Resp::Error(error) => Err(lock_script::fault(&error)),
+        answer => lock_script::read(value(answer), exchanges),
+    }
+}
+
+fn bytes(value: &Value) -> &[u8] {
+    value.as_bytes().expect("an argument is bytes")
+}
+
+/// Converts as the client library does.
+fn value(answer: Resp) -> Value {
+    match answer {
+        Resp::Nil => Value::Null,
+        Resp::Integer(number) => Value::Integer(number),
+        Resp::Status(text) => Value::String(text.into()),
+        // The script catches errors one by one, and tells their texts.
+        Resp::Error(error) => panic!("an error inside the answer: {error}"),
+        Resp::Bulk(bytes) => match std::str::from_utf8(&bytes) {
+            Ok(text) => Value::String(text.into()),
+            Err(_) => Value::Bytes(bytes.to_vec().into()),
+        },
+        Resp::Array(items) => Value::Array(items.into_iter().map(value).collect()),
+    }
+}
