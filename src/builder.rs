@@ -14,7 +14,7 @@ use crate::error::{ConnectError, NodeVote, Votes};
 use crate::node::{Fault, Node, NodeState, OwnerToken};
 use crate::options::{self, Backoff, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, OptionError, Wait};
 use crate::protocol::quorum::quorum;
-use crate::redis::{NodeConfig, RedisNode, Registrations, Settings, registrations};
+use crate::redis::{NodeConfig, Part, RedisNode, Registrations, Settings, registrations};
 use crate::redlock::Redlock;
 use crate::round::{Home, Owners};
 
@@ -40,7 +40,7 @@ pub struct RedlockBuilder {
     nodes: Vec<Result<NodeConfig, OptionError>>,
     prefix: String,
     connect_timeout: Duration,
-    observes: bool,
+    part: Part,
     defaults: LockOptions,
     slept: Slept,
     owners: Owners,
@@ -52,7 +52,7 @@ impl RedlockBuilder {
             nodes: Vec::new(),
             prefix: "quorlock:".to_owned(),
             connect_timeout: Duration::from_secs(5),
-            observes: false,
+            part: Part::Full,
             defaults: LockOptions::default(),
             slept: clock::machine(),
             owners: Arc::new(OwnerToken::random),
@@ -192,7 +192,15 @@ impl RedlockBuilder {
     /// Connects only to see how the nodes are ([`Redlock::nodes`]). Nothing is registered, so that a list of nodes that is tried
     /// out does not get in the way of the list that others use; and no locks can be taken.
     pub fn observe(mut self) -> Self {
-        self.observes = true;
+        self.part = Part::Observer;
+        self
+    }
+
+    /// Takes locks that nobody else can want, whatever list of nodes others use: for measurements of single nodes. Locks that
+    /// others may want are not safe like this.
+    #[doc(hidden)]
+    pub fn unregistered(mut self) -> Self {
+        self.part = Part::Alone;
         self
     }
 
@@ -250,10 +258,10 @@ impl RedlockBuilder {
             prefix: (*self.prefix).into(),
             timeout,
             window: self.defaults.guard_window,
-            observes: self.observes,
+            part: self.part,
         };
         let nodes = RedisNode::set(configs, &settings, &home.runtime, &home.clock, &home.closed);
-        quorum_is_up(&nodes, timeout, terms.guard, self.observes).await?;
+        quorum_is_up(&nodes, timeout, terms.guard, self.part).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
         Ok(Redlock::from_parts(nodes, self.prefix, self.defaults, home))
     }
@@ -301,7 +309,7 @@ async fn quorum_is_up(
     nodes: &[Arc<RedisNode>],
     timeout: Duration,
     guard: Option<Duration>,
-    observes: bool,
+    part: Part,
 ) -> Result<(), ConnectError> {
     let started = Instant::now();
     let mut end = started + timeout;
@@ -335,7 +343,7 @@ async fn quorum_is_up(
                 return Err(ConnectError::Misconfigured(votes(nodes, &states)));
             }
             let conflict = nodes.iter().find_map(|node| match node.left_out(None) {
-                Some(Fault::OtherNodes(conflict)) if !observes => Some(conflict),
+                Some(Fault::OtherNodes(conflict)) if part == Part::Full => Some(conflict),
                 _ => None,
             });
             match conflict {

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::Part;
 use super::admission::Admission;
 use super::client;
 use super::lane::Lane;
@@ -44,8 +45,7 @@ pub(super) struct Members {
     client: String,
     window: Duration,
     period: Duration,
-    /// No locks are taken, so other clients need not know.
-    observes: bool,
+    part: Part,
     clock: Clock,
     /// No new locks are taken any more.
     closed: CancellationToken,
@@ -133,7 +133,7 @@ impl Members {
         prefix: Arc<str>,
         window: Duration,
         period: Duration,
-        observes: bool,
+        part: Part,
         clock: Clock,
         closed: CancellationToken,
     ) -> Members {
@@ -145,7 +145,7 @@ impl Members {
             client: client::describe(),
             window,
             period,
-            observes,
+            part,
             clock,
             closed,
             changed: Notify::new(),
@@ -166,7 +166,7 @@ impl Members {
 
     /// A lock with this TTL is about to be taken: registrations outlive it. Fails where none may be taken.
     pub(super) fn needs(&self, ttl: Duration) -> Result<(), Fault> {
-        if self.observes {
+        if self.part == Part::Observer {
             return Err(Fault::Disconnected {
                 reason: "connected only to observe: takes no locks".into(),
             });
@@ -242,7 +242,7 @@ impl Members {
             .replace(started)
             .is_some_and(|last| started.saturating_duration_since(last) > self.period);
         // A list that takes no part yet must not get in the way of those that do: others are looked for first.
-        let mut act = if is_new || self.observes {
+        let mut act = if is_new || !self.registers() {
             Act::Look
         } else {
             Act::Add
@@ -258,11 +258,15 @@ impl Members {
             act = match in_conflict {
                 // Those who look at this node later must know that a lease may be held.
                 true if self.may_hold() && act != Act::Keep => Act::Keep,
-                false if !all_added && !self.observes => Act::Add,
+                false if !all_added && self.registers() => Act::Add,
                 _ => break,
             };
         }
         self.admit(started, &view, &answers)
+    }
+
+    fn registers(&self) -> bool {
+        self.part == Part::Full
     }
 
     /// Whether leases may be held that other clients have to know of.
@@ -290,7 +294,7 @@ impl Members {
         let mut conflict: Option<ListConflict> = None;
         for other in answers.iter().flat_map(|answer| &answer.registered.others) {
             match other.text.parse::<View>() {
-                Ok(parsed) if view.compare(&parsed) == Difference::OtherNodes => {
+                Ok(parsed) if self.part != Part::Alone && view.compare(&parsed) == Difference::OtherNodes => {
                     if conflict
                         .as_ref()
                         .is_none_or(|known| known.remaining < other.remaining)
@@ -339,7 +343,7 @@ impl Members {
         {
             let node = &self.nodes[*number];
             let id = link.memory().id;
-            if conflict.is_none() && (registered.added || self.observes) {
+            if conflict.is_none() && (registered.added || !self.registers()) {
                 state.admitted[*number] = Some(id);
             }
             let mut admission = Admission {
@@ -353,7 +357,7 @@ impl Members {
                 .settling()
                 .checked_sub(registered.standing)
                 .filter(|_| !everywhere);
-            if let Some(left) = left.filter(|left| !left.is_zero() && !self.observes) {
+            if let Some(left) = left.filter(|left| !left.is_zero() && self.registers()) {
                 unsettled = unsettled.max(Some(left));
                 // Until the next look.
                 admission.settles_at = Some(now + left + self.period);

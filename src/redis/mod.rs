@@ -88,8 +88,18 @@ pub(crate) struct Settings {
     pub(crate) timeout: Duration,
     /// The restart guard's.
     pub(crate) window: Duration,
-    /// No locks are taken, so other clients need not know.
-    pub(crate) observes: bool,
+    pub(crate) part: Part,
+}
+
+/// What part a client takes among those that use the same nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It registers its list of nodes, and keeps to the list that others use.
+    Full,
+    /// It takes no locks, so others need not know of it.
+    Observer,
+    /// It takes locks that nobody else can want.
+    Alone,
 }
 
 impl RedisNode {
@@ -106,7 +116,7 @@ impl RedisNode {
             prefix,
             timeout,
             window,
-            observes,
+            part,
         } = settings.clone();
         let roll = Arc::new(Roll::default());
         let look_period = look_period(window);
@@ -136,7 +146,7 @@ impl RedisNode {
             prefix,
             window,
             look_period,
-            observes,
+            part,
             clock.clone(),
             closed.clone(),
         ));

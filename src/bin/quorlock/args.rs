@@ -89,7 +89,7 @@ pub(crate) struct Run {
     /// In front of the lock's name on the nodes; empty shares locks with other Redlock clients
     #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
     pub(crate) key_prefix: String,
-    /// Take the lock with a plain SET, as other Redlock clients do: without a token. QUORLOCK_FENCING_TOKEN is not set then
+    /// Take the lock without a fencing token, as other Redlock clients do. QUORLOCK_FENCING_TOKEN is not set then
     #[arg(long)]
     pub(crate) no_fencing: bool,
     /// How long the nodes keep the counter that fencing tokens come from, after which it starts again from their clocks: a
@@ -201,7 +201,7 @@ pub(crate) struct Bench {
     /// In front of the names of the locks taken
     #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
     pub(crate) key_prefix: String,
-    /// Take locks with a plain SET: without a token
+    /// Take locks without fencing tokens
     #[arg(long)]
     pub(crate) no_fencing: bool,
     /// Also draw the results, as an SVG: a name that ends in .svg

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock, machine};
 use crate::node::{Action, Fencing, Node, NodeState, OwnerToken, Reply, Request};
 use crate::protocol::token::FencingToken;
-use crate::redis::{NodeConfig, RedisNode, Settings};
+use crate::redis::{NodeConfig, Part, RedisNode, Settings};
 use crate::testbed::Testbed;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,7 +23,7 @@ async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
         prefix: "quorlock:".into(),
         timeout: PATIENCE,
         window: PATIENCE,
-        observes: false,
+        part: Part::Full,
     };
     let closed = CancellationToken::new();
     let set = RedisNode::set(vec![config], &settings, &Handle::current(), &clock, &closed);

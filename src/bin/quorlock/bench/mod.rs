@@ -119,6 +119,7 @@ async fn with_nodes(
     let settings = |urls: &[String]| -> Result<RedlockBuilder, Failure> {
         Ok(nodes::builder(&arguments.nodes, urls)?
             .restart_guard(false)
+            .unregistered()
             .fencing(plan.fencing)
             .key_prefix(&plan.key_prefix))
     };
