@@ -271,6 +271,13 @@ impl Lane {
         self.status.send_replace(NodeState::Up { warnings });
     }
 
+    /// The other clients could not be told of the node, for this reason. It is not up then, unless they know already.
+    pub(super) fn not_admitted(&self, fault: &Fault) {
+        if !self.state().admission.registered {
+            self.status.send_replace(NodeState::Down(fault.clone()));
+        }
+    }
+
     /// Rises whenever votes that were given before do not count any more.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(SeqCst)

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fred::types::Value;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Part;
@@ -19,30 +18,22 @@ use super::admission::Admission;
 use super::client;
 use super::lane::Lane;
 use super::link::{Endpoint, Link};
+use super::registrar::{Act, Other, Question, Registered, Registrar};
 use crate::clock::Clock;
 use crate::mutex::lock;
 use crate::node::{Fault, ListConflict, NodeState};
-use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
-use crate::protocol::memory::{MemoryId, Record};
+use crate::protocol::memory::MemoryId;
 use crate::protocol::view::{Difference, View};
-
-const VIEWS: &str = include_str!("views.lua");
-const OTHER_MEMORY: i64 = -4;
 
 /// How long the first registration waits for nodes that have neither connected nor failed to.
 const GATHER: Duration = Duration::from_millis(100);
-/// A node that does not answer a registration within this, or a quarter of a period, is registered with the next one.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a list is judged again in one go because another client has registered one meanwhile.
 const MOST_TRIES: u32 = 4;
 
 /// The nodes of one set, and what other clients take for it.
 pub(super) struct Members {
     nodes: Vec<Member>,
-    prefix: Arc<str>,
-    /// The key under which this client tells what it is, and what that is.
-    client_key: String,
-    client: String,
+    registrar: Registrar,
     window: Duration,
     period: Duration,
     part: Part,
@@ -90,16 +81,6 @@ struct Told {
     until_millis: i64,
 }
 
-/// What to do with this client's list on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
-    Look,
-    /// Unless an unknown list is there.
-    Add,
-    /// Whatever is there: leases are held.
-    Keep,
-}
-
 /// A node's answer.
 struct Answer {
     number: usize,
@@ -107,30 +88,10 @@ struct Answer {
     registered: Registered,
 }
 
-/// What a node said.
-struct Registered {
-    added: bool,
-    /// For how long a list has been there that is this client's, or no conflict with it.
-    standing: Duration,
-    /// When this client had told the node of itself before, and the node's time now; in milliseconds of its clock.
-    told_millis: i64,
-    now_millis: i64,
-    others: Vec<Other>,
-}
-
-/// Another list in use.
-struct Other {
-    text: String,
-    remaining: Duration,
-    /// How long ago a client has confirmed that it uses it.
-    confirmed: Duration,
-    user: String,
-}
-
 impl Members {
     pub(super) fn new(
         nodes: Vec<Member>,
-        prefix: Arc<str>,
+        prefix: &str,
         window: Duration,
         period: Duration,
         part: Part,
@@ -140,9 +101,7 @@ impl Members {
         let count = nodes.len();
         Members {
             nodes,
-            client_key: format!("{prefix}{:016x}{CLIENT_SUFFIX}", fastrand::u64(..)),
-            prefix,
-            client: client::describe(),
+            registrar: Registrar::new(prefix),
             window,
             period,
             part,
@@ -185,6 +144,7 @@ impl Members {
     pub(super) async fn keep(self: Arc<Self>) {
         self.gather().await;
         loop {
+            let started = Instant::now();
             // Leases that are held go on after that, and others have to know.
             let takes_part = !self.closed.is_cancelled() || self.clock.has_leases();
             let unsettled = match takes_part {
@@ -197,7 +157,7 @@ impl Members {
             let pause = unsettled.map_or(pause, |left| pause.min(left + Duration::from_millis(1)));
             tokio::select! {
                 () = self.changed.notified() => {}
-                () = sleep(pause) => {}
+                () = sleep_until(started + pause) => {}
             }
         }
     }
@@ -214,7 +174,7 @@ impl Members {
             }
             let over = async {
                 match end {
-                    Some(end) => tokio::time::sleep_until(end).await,
+                    Some(end) => sleep_until(end).await,
                     None => std::future::pending().await,
                 }
             };
@@ -341,6 +301,10 @@ impl Members {
             registered,
         } in answers
         {
+            // Lists came and went meanwhile: the next look will tell.
+            if !registered.added && conflict.is_none() && self.registers() {
+                continue;
+            }
             let node = &self.nodes[*number];
             let id = link.memory().id;
             if conflict.is_none() && (registered.added || !self.registers()) {
@@ -373,8 +337,9 @@ impl Members {
         unsettled
     }
 
+    /// How long a node may take to answer before it is left for the next look.
     fn patience(&self) -> Duration {
-        LONGEST_PATIENCE.min(self.period / 4)
+        self.period / 2
     }
 
     /// Whether another list has another memory for the node at this address.
@@ -400,57 +365,35 @@ impl Members {
         act: Act,
         stopped: bool,
     ) -> Option<Answer> {
+        let node = &self.nodes[number];
         let longest = Duration::from_millis(self.longest_ttl_millis.load(Relaxed));
         let lease = self.window.max(longest) + self.period;
-        let keys = [
-            format!("{}{VIEWS_SUFFIX}", self.prefix),
-            link.target().record_key.to_string(),
-            self.client_key.clone(),
-        ];
-        let act = match act {
-            Act::Look => "look",
-            Act::Add => "add",
-            Act::Keep => "keep",
+        let question = Question {
+            act,
+            lease,
+            view: view.to_string(),
+            compatible: lock(&self.state).compatible.iter().cloned().collect(),
         };
-        let mut args = vec![
-            Value::from(Record::stamp(link.memory().id)),
-            Value::from_static_str(act),
-            Value::Integer(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX)),
-            Value::from(view.to_string()),
-            Value::from(&*self.client),
-        ];
-        args.extend(
-            lock(&self.state)
-                .compatible
-                .iter()
-                .map(|text| Value::from(&**text)),
-        );
-        let addresses = &self.nodes[number].endpoint.addresses;
         let asked = async {
-            if stopped && !addresses.lead_to(link.peer()).await {
+            if stopped && !node.endpoint.addresses.lead_to(link.peer()).await {
                 return Err(Fault::Disconnected {
                     reason: "its name leads elsewhere".into(),
                 });
             }
-            link.look().await?;
-            link.run(VIEWS, &keys, args).await
+            self.registrar.register(link, question).await
         };
-        let answer = match timeout(self.patience(), asked).await.ok()? {
-            Ok(answer) => answer,
+        let registered = match timeout(self.patience(), asked).await.ok()? {
+            Ok(registered) => registered,
             Err(fault) => {
-                tracing::debug!(node = &**self.nodes[number].address(), %fault, "list of nodes not registered");
+                tracing::debug!(node = &**node.address(), %fault, "list of nodes not registered");
+                node.lane.not_admitted(&fault);
                 link.consider(Some(&fault));
                 return None;
             }
         };
-        if answer == Value::Integer(OTHER_MEMORY) {
-            link.consider(Some(&Fault::OtherMemory));
-            return None;
-        }
-        let registered = read(answer)?;
         if !self.remembers(number, link, &registered, lease) {
             tracing::warn!(
-                node = &**self.nodes[number].address(),
+                node = &**node.address(),
                 "put back to an older state, or replaced by a copy: what it was told since is forgotten"
             );
             link.disown();
@@ -462,9 +405,7 @@ impl Members {
             registered,
         })
     }
-}
 
-impl Members {
     /// Whether the node still knows what this client told it last. Keeps what it was told now.
     fn remembers(&self, number: usize, link: &Link, registered: &Registered, lease: Duration) -> bool {
         let mut state = lock(&self.state);
@@ -483,27 +424,4 @@ impl Members {
         }
         remembers
     }
-}
-
-fn read(answer: Value) -> Option<Registered> {
-    let Value::Array(parts) = answer else { return None };
-    let [added, standing, told, now, others @ ..] = &parts[..] else {
-        return None;
-    };
-    let millis = |value: &Value| Some(Duration::from_millis(u64::try_from(value.as_i64()?).ok()?));
-    let other = |parts: &[Value]| {
-        Some(Other {
-            text: parts[0].as_string()?,
-            remaining: millis(&parts[1])?,
-            confirmed: millis(&parts[2])?,
-            user: parts[3].as_string()?,
-        })
-    };
-    Some(Registered {
-        added: added.as_i64()? == 1,
-        standing: millis(standing)?,
-        told_millis: told.as_i64()?,
-        now_millis: now.as_i64()?,
-        others: others.chunks_exact(4).map(other).collect::<Option<Vec<_>>>()?,
-    })
 }

@@ -8,7 +8,8 @@
 //! | `link.rs` | one connection: opened, probed, used until it breaks |
 //! | `probe.rs` | what a server must be before it may vote |
 //! | `memory.rs`, `record.lua` | which memory it is |
-//! | `members.rs`, `views.lua` | which nodes this client and others use |
+//! | `members.rs` | which nodes this client and others use |
+//! | `registrar.rs`, `views.lua` | how one node is told of that |
 //! | `registrations.rs`, `lists.lua` | what nodes know of that, for people |
 //! | `admission.rs` | whether its votes count |
 //! | `client.rs` | who this process is |
@@ -36,6 +37,7 @@ mod link;
 mod members;
 mod memory;
 mod probe;
+mod registrar;
 mod registrations;
 mod script;
 mod time;
@@ -68,7 +70,7 @@ use probe::Roll;
 use time::ServerTime;
 
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
-const SHORTEST_LOOK: Duration = Duration::from_millis(250);
+const SHORTEST_LOOK: Duration = Duration::from_millis(500);
 
 /// A Redis or Valkey master. Connects in the background, again and again, until it is dropped.
 pub(crate) struct RedisNode {
@@ -143,7 +145,7 @@ impl RedisNode {
         let nodes: Vec<Member> = configs.into_iter().enumerate().map(member).collect();
         let members = Arc::new(Members::new(
             nodes.clone(),
-            prefix,
+            &prefix,
             window,
             look_period,
             part,

@@ -1,0 +1,126 @@
+//! Tells one node which nodes this client uses, and hears which others are used (M4).
+
+use std::time::Duration;
+
+use fred::types::Value;
+use futures_util::future::try_join;
+
+use super::client;
+use super::link::Link;
+use crate::node::Fault;
+use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
+use crate::protocol::memory::Record;
+
+const VIEWS: &str = include_str!("views.lua");
+const OTHER_MEMORY: i64 = -4;
+
+/// What a node is told, and asked.
+pub(super) struct Question {
+    pub(super) act: Act,
+    /// For how long the list is to count as in use.
+    pub(super) lease: Duration,
+    /// This client's list, as it is written.
+    pub(super) view: String,
+    /// Other lists that are no conflict with it.
+    pub(super) compatible: Vec<String>,
+}
+
+/// What to do with this client's list on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Look,
+    /// Unless an unknown list is there.
+    Add,
+    /// Whatever is there: leases are held.
+    Keep,
+}
+
+/// What a node said.
+pub(super) struct Registered {
+    pub(super) added: bool,
+    /// For how long a list has been there that is this client's, or no conflict with it.
+    pub(super) standing: Duration,
+    /// When this client had told the node of itself before, and the node's time now; in milliseconds of its clock.
+    pub(super) told_millis: i64,
+    pub(super) now_millis: i64,
+    pub(super) others: Vec<Other>,
+}
+
+/// Another list in use.
+pub(super) struct Other {
+    pub(super) text: String,
+    pub(super) remaining: Duration,
+    /// How long ago a client has confirmed that it uses it.
+    pub(super) confirmed: Duration,
+    pub(super) user: String,
+}
+
+/// Who tells the nodes.
+pub(super) struct Registrar {
+    views_key: String,
+    /// The key under which this client tells what it is, and what that is.
+    client_key: String,
+    client: String,
+}
+
+impl Registrar {
+    pub(super) fn new(prefix: &str) -> Registrar {
+        Registrar {
+            views_key: format!("{prefix}{VIEWS_SUFFIX}"),
+            client_key: format!("{prefix}{:016x}{CLIENT_SUFFIX}", fastrand::u64(..)),
+            client: client::describe(),
+        }
+    }
+
+    /// Asks the node that the link leads to. Fails if the node has another memory than the link.
+    pub(super) async fn register(&self, link: &Link, question: Question) -> Result<Registered, Fault> {
+        let keys = [
+            self.views_key.clone(),
+            link.target().record_key.to_string(),
+            self.client_key.clone(),
+        ];
+        let act = match question.act {
+            Act::Look => "look",
+            Act::Add => "add",
+            Act::Keep => "keep",
+        };
+        let mut args = vec![
+            Value::from(Record::stamp(link.memory().id)),
+            Value::from_static_str(act),
+            Value::Integer(i64::try_from(question.lease.as_millis()).unwrap_or(i64::MAX)),
+            Value::from(question.view),
+            Value::from(&*self.client),
+        ];
+        args.extend(question.compatible.into_iter().map(Value::from));
+        let (_, answer) = try_join(link.look(), link.run(VIEWS, &keys, args)).await?;
+        if answer == Value::Integer(OTHER_MEMORY) {
+            return Err(Fault::OtherMemory);
+        }
+        read(answer).ok_or_else(|| Fault::Protocol {
+            detail: "no lists of nodes in the answer to the question for them".into(),
+        })
+    }
+}
+
+fn read(answer: Value) -> Option<Registered> {
+    let Value::Array(parts) = answer else { return None };
+    let [added, standing, told, now, others @ ..] = &parts[..] else {
+        return None;
+    };
+    let millis = |value: &Value| Some(Duration::from_millis(u64::try_from(value.as_i64()?).ok()?));
+    let other = |parts: &[Value]| {
+        Some(Other {
+            text: parts[0].as_string()?,
+            remaining: millis(&parts[1])?,
+            confirmed: millis(&parts[2])?,
+            user: parts[3].as_string()?,
+        })
+    };
+    Some(Registered {
+        added: added.as_i64()? == 1,
+        standing: millis(standing)?,
+        told_millis: told.as_i64()?,
+        now_millis: now.as_i64()?,
+        others: others.chunks_exact(4).map(other).collect::<Option<Vec<_>>>()?,
+    })
+}
