@@ -326,11 +326,15 @@ async fn quorum_is_up(
             .count();
         let all_heard = !states.iter().any(|state| matches!(state, NodeState::Connecting));
         let quorum_up = up >= quorum(nodes.len());
+        let conflict = nodes.iter().find_map(|node| match node.left_out(None) {
+            Some(Fault::OtherNodes(conflict)) if part == Part::Full => Some(conflict),
+            _ => None,
+        });
         // A lock is to be had at once, so other clients get their time to be met.
         let unsettled =
             |node: &&Arc<RedisNode>| matches!(node.left_out(guard), Some(Fault::Unsettled { .. }));
         let settled = up - nodes.iter().filter(unsettled).count().min(up) >= quorum(nodes.len());
-        if settled && !quorum_seen {
+        if settled && conflict.is_none() && !quorum_seen {
             quorum_seen = true;
             end = end.min(Instant::now() + GRACE);
         }
@@ -342,10 +346,6 @@ async fn quorum_is_up(
             {
                 return Err(ConnectError::Misconfigured(votes(nodes, &states)));
             }
-            let conflict = nodes.iter().find_map(|node| match node.left_out(None) {
-                Some(Fault::OtherNodes(conflict)) if part == Part::Full => Some(conflict),
-                _ => None,
-            });
             match conflict {
                 Some(conflict) if over => return Err(ConnectError::OtherNodes(conflict)),
                 None if settled || quorum_up && over => return Ok(()),

@@ -275,8 +275,8 @@ impl Members {
         }
         let mut state = lock(&self.state);
         match (&conflict, &state.conflict) {
-            (Some(conflict), None) => tracing::warn!(%conflict, "no new locks"),
-            (None, Some(_)) => {
+            (Some(conflict), None) if self.registers() => tracing::warn!(%conflict, "no new locks"),
+            (None, Some(_)) if self.registers() => {
                 tracing::warn!("the other list of nodes is no longer in use: locks are taken again");
             }
             _ => {}
