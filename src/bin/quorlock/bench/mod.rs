@@ -45,6 +45,8 @@ const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUI
 /// How long a measurement that was told to end may take to do so, and deleting what is left on slow nodes. It expires by
 /// itself anyway.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Behind the prefix, where a node is measured by itself. What stands there on it about its memory stays.
+const ALONE: &str = "bench:alone:";
 /// How often the nodes' states are looked at while some are not known yet; that costs no message.
 const LOOK: Duration = Duration::from_millis(10);
 /// How often progress is shown.
@@ -116,17 +118,20 @@ async fn with_nodes(
     report: &Report,
 ) -> Result<u8, Failure> {
     // Nobody else can hold what is locked here, so there is nothing that a node may have forgotten.
-    let settings = |urls: &[String]| -> Result<RedlockBuilder, Failure> {
+    let settings = |urls: &[String], prefix: &str| -> Result<RedlockBuilder, Failure> {
         Ok(nodes::builder(&arguments.nodes, urls)?
             .restart_guard(false)
             .fencing(plan.fencing)
-            .key_prefix(&plan.key_prefix))
+            .key_prefix(prefix))
     };
-    let redlock = match signals.or(settings(urls)?.connect()).await {
+    let redlock = match signals.or(settings(urls, &plan.key_prefix)?.connect()).await {
         Ok(redlock) => redlock.map_err(|error| nodes::not_connected(&error))?,
         Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
     };
-    let alone = urls.chunks(1).map(settings).collect::<Result<Vec<_>, _>>()?;
+    // A list of a single node, which is another list of nodes than that of whoever else uses the prefix.
+    let prefix = format!("{}{ALONE}", plan.key_prefix);
+    let alone = urls.chunks(1).map(|url| settings(url, &prefix));
+    let alone = alone.collect::<Result<Vec<_>, _>>()?;
     let limit = arguments.nodes.connect_timeout;
     if let Err(signal) = signals.or(all_heard(&redlock, limit, report)).await {
         return Ok(exit::by_signal(signal.as_raw()));
