@@ -267,8 +267,8 @@ pub enum Fault {
         /// What the transport said.
         reason: Arc<str>,
     },
-    /// The node's memory began or was restored a short while ago, so it may have forgotten locks that are still held: it gives none, and
-    /// confirms none at first.
+    /// The node's memory began or was restored a short while ago, so it may have forgotten locks that are still held: it gives
+    /// none, and confirms none at first.
     #[error(
         "its memory began or was restored {} ago, so it may have forgotten locks: counts for none for another {} (restart guard)",
         seconds(*ago),
