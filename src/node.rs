@@ -267,15 +267,15 @@ pub enum Fault {
         /// What the transport said.
         reason: Arc<str>,
     },
-    /// The node's memory began a short while ago, so it may have forgotten locks that are still held: it gives none, and
-    /// confirms none at first.
+    /// The node's memory began or was restored a short while ago, so it may have forgotten locks that are still held: it gives
+    /// none, and confirms none at first.
     #[error(
-        "its memory began {} ago, so it may have forgotten locks: counts for none for another {} (restart guard)",
+        "its memory began or was restored {} ago, so it may have forgotten locks: counts for none for another {} (restart guard)",
         seconds(*ago),
         seconds(*remaining)
     )]
     Restarted {
-        /// How long ago its memory begins.
+        /// How long ago its memory began, or was restored by a restart that kept the data.
         ago: Duration,
         /// Until what it may have forgotten has expired.
         remaining: Duration,

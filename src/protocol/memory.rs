@@ -175,6 +175,11 @@ impl Record {
         format!(" {durable} {} {former}", self.process.run_id)
     }
 
+    /// When the memory began, or was last found in another process. Microseconds of the node's clock.
+    pub(crate) fn began_or_resumed(&self) -> i64 {
+        self.since.max(self.resumed)
+    }
+
     /// From when on, by the node's clock, every client that used the memory in the process before has looked at it again, if
     /// that takes `look_period`: so clients have met what an older state has forgotten. Microseconds.
     pub(crate) fn looked_at_from(&self, look_period: Duration) -> i64 {

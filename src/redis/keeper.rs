@@ -28,12 +28,13 @@ pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>, members: Arc<
             Ok((link, task)) => serve(&endpoint, &lane, &members, link, task).await,
             Err(fault) => (End::Failed, fault),
         };
-        if breaker.is_closed() || end == End::Served {
-            tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
-        }
         endpoint.addresses.set_current(None);
         lane.down(&fault);
-        members.changed();
+        // One that stays away is no news, or all others would be looked at with every try.
+        if breaker.is_closed() || end == End::Served {
+            tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
+            members.changed();
+        }
         sleep(breaker.delay(end, fastrand::u32(..))).await;
     }
 }

@@ -214,7 +214,8 @@ impl Members {
                 .map(|(number, link)| self.ask(*number, link, &view, act, stopped));
             answers = join_all(asked).await.into_iter().flatten().collect();
             let in_conflict = self.judge(&view, &answers);
-            let all_added = answers.iter().all(|answer: &Answer| answer.registered.added);
+            let told = |registered: &Registered| registered.added || registered.is_full;
+            let all_added = answers.iter().all(|answer: &Answer| told(&answer.registered));
             act = match in_conflict {
                 // Those who look at this node later must know that a lease may be held.
                 true if self.may_hold() && act != Act::Keep => Act::Keep,
@@ -302,11 +303,15 @@ impl Members {
         } in answers
         {
             // Lists came and went meanwhile: the next look will tell.
-            if !registered.added && conflict.is_none() && self.registers() {
+            if !registered.added && !registered.is_full && conflict.is_none() && self.registers() {
                 continue;
             }
             let node = &self.nodes[*number];
             let id = link.memory().id;
+            if registered.is_full && state.admitted[*number] != Some(id) {
+                node.lane.not_admitted(&Fault::OutOfMemory);
+                continue;
+            }
             if conflict.is_none() && (registered.added || !self.registers()) {
                 state.admitted[*number] = Some(id);
             }
@@ -380,7 +385,21 @@ impl Members {
                     reason: "its name leads elsewhere".into(),
                 });
             }
-            self.registrar.register(link, question).await
+            match self.registrar.register(link, &question).await {
+                // A node that is full grants no locks to others either. Leases go on.
+                Err(Fault::OutOfMemory) => {
+                    let look = Question {
+                        act: Act::Look,
+                        ..question
+                    };
+                    let looked = self.registrar.register(link, &look).await;
+                    looked.map(|registered| Registered {
+                        is_full: true,
+                        ..registered
+                    })
+                }
+                outcome => outcome,
+            }
         };
         let registered = match timeout(self.patience(), asked).await.ok()? {
             Ok(registered) => registered,

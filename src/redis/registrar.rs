@@ -38,6 +38,8 @@ pub(super) enum Act {
 /// What a node said.
 pub(super) struct Registered {
     pub(super) added: bool,
+    /// The list could not be added, because the node is at its memory limit.
+    pub(super) is_full: bool,
     /// For how long a list has been there that is this client's, or no conflict with it.
     pub(super) standing: Duration,
     /// When this client had told the node of itself before, and the node's time now; in milliseconds of its clock.
@@ -73,7 +75,7 @@ impl Registrar {
     }
 
     /// Asks the node that the link leads to. Fails if the node has another memory than the link.
-    pub(super) async fn register(&self, link: &Link, question: Question) -> Result<Registered, Fault> {
+    pub(super) async fn register(&self, link: &Link, question: &Question) -> Result<Registered, Fault> {
         let keys = [
             self.views_key.clone(),
             link.target().record_key.to_string(),
@@ -88,10 +90,10 @@ impl Registrar {
             Value::from(Record::stamp(link.memory().id)),
             Value::from_static_str(act),
             Value::Integer(i64::try_from(question.lease.as_millis()).unwrap_or(i64::MAX)),
-            Value::from(question.view),
+            Value::from(&*question.view),
             Value::from(&*self.client),
         ];
-        args.extend(question.compatible.into_iter().map(Value::from));
+        args.extend(question.compatible.iter().map(|text| Value::from(&**text)));
         let (_, answer) = try_join(link.look(), link.run(VIEWS, &keys, args)).await?;
         if answer == Value::Integer(OTHER_MEMORY) {
             return Err(Fault::OtherMemory);
@@ -118,6 +120,7 @@ fn read(answer: Value) -> Option<Registered> {
     };
     Some(Registered {
         added: added.as_i64()? == 1,
+        is_full: false,
         standing: millis(standing)?,
         told_millis: told.as_i64()?,
         now_millis: now.as_i64()?,

@@ -68,7 +68,7 @@ impl Target {
     pub(super) fn too_early(&self, earliest: i64, now: i64) -> Option<Fault> {
         let micros = |span: i64| Duration::from_micros(u64::try_from(span).unwrap_or(0));
         (now < earliest).then(|| Fault::Restarted {
-            ago: micros(now.saturating_sub(self.record.since)),
+            ago: micros(now.saturating_sub(self.record.began_or_resumed())),
             remaining: micros(earliest.saturating_sub(now)),
         })
     }

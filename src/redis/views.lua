@@ -27,6 +27,11 @@ local longest = last
 for line in (redis.call('GET', KEYS[1]) or ''):gmatch('[^\n]+') do
   local since, confirmed, ends, user, view = line:match('^(%d+) (%d+) (%d+) (%S+) (.+)$')
   since, confirmed, ends = tonumber(since), tonumber(confirmed), tonumber(ends)
+  if ends and confirmed > now then
+    -- From before the clock was put back: counts from now, or it would be in use until its time comes once more.
+    since, confirmed, ends = math.min(since, now), now, now + ends - confirmed
+    line = ('%.0f %.0f %.0f %s %s'):format(since, confirmed, ends, user, view)
+  end
   if ends and ends > now then
     if view == own then
       -- Another client of the same list may need it for longer.

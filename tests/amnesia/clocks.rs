@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use quorlock::LossReason;
+use quorlock::node::Fault;
 use quorlock::testbed::{Data, Testbed};
+use quorlock::{LossReason, Redlock};
 
-use crate::common::{eventually, unguarded};
+use crate::common::eventually;
 use crate::server::{shift, shifted, tampered};
-use crate::{all_up, flush, grant, masters};
+use crate::{LONG, all_up, flush, grant, masters, unguarded};
 
 /// A server with a clock of its own, which can be set while it runs.
 struct Shifted {
@@ -91,6 +92,29 @@ async fn clocks_that_are_set_back_do_not_set_back_counters() {
             "{first}, then {next}: not counted on"
         );
     }
+}
+
+/// Its record is then from a time to come. The guard counts from the present, and not for an hour.
+#[tokio::test]
+async fn a_clock_that_is_set_back_leaves_its_node_out_for_no_longer_than_the_guard() {
+    let bad = Shifted::start().await;
+    bad.set(3_600).await;
+    let second = Duration::from_secs(1);
+    let builder = || {
+        let builder = Redlock::builder().urls(bad.testbed.urls()).guard_window(second);
+        builder.ttl(second)
+    };
+    let before = builder().connect().await.unwrap();
+    grant(&before.lock("job").within(LONG)).await;
+    bad.set(0).await;
+    let after = builder().connect().await.unwrap();
+    let left_out = after.nodes().remove(0).left_out;
+    let Some(Fault::Restarted { remaining, .. } | Fault::Replaced { remaining }) = left_out else {
+        panic!("{left_out:?}")
+    };
+    assert!(remaining < 2 * second, "for another {remaining:?}");
+    grant(&after.lock("job").within(LONG)).await;
+    grant(&before.lock("job").within(LONG)).await;
 }
 
 /// Keys expire by the nodes' clocks: of a lease on three nodes, two of them end early.

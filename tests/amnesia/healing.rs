@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quorlock::node::NodeState;
 use quorlock::testbed::{Data, Testbed};
 use quorlock::{LossReason, Redlock, ReleaseOutcome};
 
@@ -26,11 +27,17 @@ async fn counters(testbed: &Testbed) -> Vec<u64> {
     counters
 }
 
-/// The guard stays on: a node that forgot must not vote for new leases, but may be told of this one.
+/// The guard stays on: a node that forgot must not vote for new leases at first, but is told of this one. The next node restarts
+/// once the one before counts again.
 #[tokio::test]
 async fn a_lease_whose_nodes_restart_empty_one_after_the_other() {
     let testbed = Testbed::start(5).await.unwrap();
-    let redlock = Redlock::connect(testbed.urls()).await.unwrap();
+    let short = Duration::from_millis(250);
+    let builder = Redlock::builder()
+        .urls(testbed.urls())
+        .ttl(short)
+        .guard_window(short);
+    let redlock = builder.connect().await.unwrap();
     all_up(&redlock, &testbed).await;
     let lease = redlock
         .lock("job")
@@ -40,10 +47,15 @@ async fn a_lease_whose_nodes_restart_empty_one_after_the_other() {
         .unwrap();
     let token = lease.fencing_token().unwrap().get();
     for round in 0..2 {
-        for node in testbed.nodes() {
+        for (number, node) in testbed.nodes().iter().enumerate() {
             node.restart(Data::Wipe).await.unwrap();
             eventually("it is back on five of five", async || {
                 holding(&testbed).await == 5
+            })
+            .await;
+            eventually("the node counts again", async || {
+                let status = redlock.nodes().remove(number);
+                matches!(status.state, NodeState::Up { .. }) && status.left_out.is_none()
             })
             .await;
             assert!(lease.is_held(), "round {round}");

@@ -6,8 +6,7 @@ use futures_util::future::join_all;
 use quorlock::testbed::{Data, Testbed};
 use quorlock::{AcquireError, ReleaseOutcome};
 
-use crate::common::unguarded;
-use crate::{all_up, chosen, flush, grant, lease, masters};
+use crate::{all_up, chosen, flush, grant, known_to_all, lease, masters, unguarded};
 
 /// Every set of nodes, all of them included: between two leases, nobody has a memory of the first.
 #[tokio::test]
@@ -59,6 +58,7 @@ async fn any_minority_flushed_under_a_lease() {
         assert_eq!(held.release().await, ReleaseOutcome::Released);
         let after = grant(&other.lock("job")).await;
         assert!(before < after, "{before}, then {after}, without {losers:b}");
+        known_to_all(&testbed, &[&redlock, &other]).await;
     }
 }
 
@@ -79,6 +79,7 @@ async fn a_majority_flushed_under_a_lease_leaves_two_holders_in_order() {
         assert!(before < after, "{before}, then {after}, without {losers:b}");
         drop((first, second));
         redlock_is_clean(&testbed).await;
+        known_to_all(&testbed, &[&redlock, &other]).await;
     }
 }
 

@@ -19,7 +19,6 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
     ];
     all.extend(behaviours![true;
         trying_is_one_call_to_each_node,
-        the_plain_set_is_sent_without_a_script_and_only_then,
     ]);
     all
 }
@@ -240,28 +239,5 @@ async fn trying_is_one_call_to_each_node(world: &World) {
     {
         let most = if vote.answer.is_some() { 1 } else { 2 };
         assert!((1..=most).contains(calls), "{calls} calls for {vote:?}");
-    }
-}
-
-async fn the_plain_set_is_sent_without_a_script_and_only_then(world: &World) {
-    let nodes = world.live().len() as u64;
-    for fencing in [false, true] {
-        let redlock = world.redlock().await;
-        let resource = world.resource("job");
-        let (sets, scripts) = (calls(world, "set").await, calls(world, "evalsha").await);
-        let lease = redlock
-            .lock(resource.as_str())
-            .fencing(fencing)
-            .acquire()
-            .await
-            .unwrap();
-        world.spread(&resource).await;
-        // A script's own commands count as well: a SET for the lock, and one for the counter of a new resource.
-        let sets: u64 = difference(&calls(world, "set").await, &sets).iter().sum();
-        let scripts: u64 = difference(&calls(world, "evalsha").await, &scripts).iter().sum();
-        let expected = if fencing { (2 * nodes, nodes) } else { (nodes, 0) };
-        assert_eq!((sets, scripts), expected);
-        assert_eq!(lease.release().await, ReleaseOutcome::Released);
-        world.gone(&resource).await;
     }
 }

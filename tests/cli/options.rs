@@ -84,7 +84,10 @@ async fn status_tells_the_nodes_that_are_left_out() {
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(69), "{shown}");
     let node = testbed.nodes()[0].addr();
-    assert!(shown.contains(&format!("{node}: up, but started ")), "{shown}");
+    assert!(
+        shown.contains(&format!("{node}: up, but its memory began or was restored ")),
+        "{shown}"
+    );
     assert!(
         shown.contains("3 of 3 nodes up, 2 needed: NO QUORUM YET: 0 of them give locks now"),
         "{shown}"

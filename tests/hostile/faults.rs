@@ -83,7 +83,7 @@ async fn what_makes_no_sense_is_a_fault_with_the_right_name() {
         ),
         (b"*2\r\n$-1\r\n:1\r\n", Then::GoOn, is_protocol),
         (b"*3\r\n:1\r\n:1\r\n:1\r\n", Then::GoOn, is_protocol),
-        (b"*2\r\n:-4\r\n:1\r\n", Then::GoOn, is_protocol),
+        (b"*2\r\n:-9\r\n:1\r\n", Then::GoOn, is_protocol),
         (&zero, Then::GoOn, is_protocol),
         (&years_ahead, Then::GoOn, is_protocol),
         (&beyond, Then::GoOn, is_protocol),

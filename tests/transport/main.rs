@@ -52,6 +52,11 @@ pub(crate) async fn calls(node: &TestNode, command: &str) -> u64 {
     found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
+/// How many locks with a token the server has given. Nothing else that the library sends counts up by one.
+pub(crate) async fn grants(node: &TestNode) -> u64 {
+    calls(node, "incr").await
+}
+
 /// How many locks it has.
 pub(crate) async fn keys(node: &TestNode) -> i64 {
     node.command(&["EVAL", LOCK_KEYS, "0"])

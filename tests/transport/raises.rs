@@ -3,12 +3,70 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{Fault, Reply};
-use quorlock::testbed::Testbed;
+use quorlock::testbed::{TestNode, Testbed, Value};
 use quorlock::{NodeVote, ReleaseOutcome};
 
 const SCRIPT: &str = include_str!("../../src/redis/lock.lua");
 const OURS: &str = "11111111-1111-4111-8111-111111111111";
 const OTHERS: &str = "22222222-2222-4222-8222-222222222222";
+/// What the node's record begins with.
+const MEMORY: &str = "1 11111111111111111111111111111111";
+
+/// What the script answers to a request about the lock "k", of a client that takes the node for that memory.
+async fn run(node: &TestNode, item: &str, memory: &str) -> Value {
+    let text = format!("local replies = (function() {SCRIPT}\nend)() return replies[1]");
+    let command = ["EVAL", &text, "2", "k", "record", item, memory];
+    node.command(&command).await.unwrap()
+}
+
+/// M1, A9: what comes too late, too early, or to another memory sets nothing and keeps nothing alive. Too early, a key that
+/// is there lives on all the same.
+#[tokio::test]
+async fn requests_out_of_time_and_to_another_memory_do_nothing() {
+    let testbed = Testbed::builder().nodes(1).start().await.unwrap();
+    let node = &testbed.nodes()[0];
+    let (past, future, other) = (0, 9_999_999_999_999_999_u64, MEMORY.replace("11", "22"));
+    // Behind the times: how a counter is started, and the token, if any; then the TTL.
+    let sets = [
+        ("s", String::new()),
+        ("a", format!("{:016}{:016}{:016}", 2, 2, 0)),
+        ("m", format!("{:016}{:016}{:016}{:016}", 2, 2, 0, 9)),
+    ];
+    for (operation, counter) in sets {
+        for (last, first, memory, answer) in [
+            (past, past, MEMORY, -1),
+            (future, future, MEMORY, -5),
+            (future, past, &*other, -4),
+        ] {
+            node.command(&["FLUSHALL"]).await.unwrap();
+            node.command(&["SET", "record", MEMORY]).await.unwrap();
+            let item = format!("{operation}{OURS}{last:016}{first:016}{counter}60000");
+            let said = run(node, &item, memory).await;
+            assert_eq!(said.as_int(), Some(answer), "{operation}: {said:?}");
+            assert_eq!(
+                node.command(&["DBSIZE"]).await.unwrap().as_int(),
+                Some(1),
+                "{operation}"
+            );
+        }
+    }
+    for (last, first, memory, answer, lives_on) in [
+        (past, past, MEMORY, -1, false),
+        (future, future, MEMORY, -5, true),
+        (future, past, &*other, -4, false),
+        (future, past, MEMORY, 0, true),
+    ] {
+        node.command(&["SET", "k", OURS, "PX", "60000"]).await.unwrap();
+        let said = run(node, &format!("e{OURS}{last:016}{first:016}600000"), memory).await;
+        assert_eq!(said.as_int(), Some(answer), "{said:?}");
+        let left = node.command(&["PTTL", "k"]).await.unwrap().as_int().unwrap();
+        assert_eq!(left > 60_000, lives_on, "{answer}: {left} ms");
+    }
+    // A deletion is never refused.
+    let said = run(node, &format!("r{OURS}-"), &other).await;
+    assert_eq!(said.as_int(), Some(0));
+    assert_eq!(node.command(&["EXISTS", "k"]).await.unwrap().as_int(), Some(0));
+}
 
 /// A raise changes a counter only that is there, and under our key; a release makes none either. Neither lowers one.
 #[tokio::test]
@@ -31,14 +89,13 @@ async fn a_counter_is_raised_only_where_it_may_be() {
     ];
     for (operation, holder, before, answer, after) in cases {
         node.command(&["FLUSHALL"]).await.unwrap();
-        for (key, value) in [("k", holder), ("k#fence", before)] {
+        for (key, value) in [("k", holder), ("k#fence", before), ("record", Some(MEMORY))] {
             if let Some(value) = value {
                 node.command(&["SET", key, value]).await.unwrap();
             }
         }
         let item = format!("{operation}{OURS}{:016}", 9);
-        let text = format!("local replies = (function() {SCRIPT}\nend)() return replies[1]");
-        let said = node.command(&["EVAL", &text, "1", "k", &item]).await.unwrap();
+        let said = run(node, &item, MEMORY).await;
         let case = format!("{operation} {holder:?} {before:?}");
         assert_eq!(said.as_int(), Some(answer), "{case}: {said:?}");
         let now = node.command(&["GET", "k#fence"]).await.unwrap();

@@ -32,7 +32,17 @@ async fn a_node_that_becomes_a_replica_confirms_nothing_and_is_found_out() {
 async fn a_forbidden_key_does_not_spoil_the_locks_of_others() {
     let testbed = testbed(1, false).await;
     let node = &testbed.nodes()[0];
-    let rights = ["ACL", "SETUSER", "app", "on", ">pw", "~quorlock:may*", "+@all"];
+    let rights = [
+        "ACL",
+        "SETUSER",
+        "app",
+        "on",
+        ">pw",
+        "~quorlock:may*",
+        "~quorlock:#*",
+        "~quorlock:*#client",
+        "+@all",
+    ];
     assert_eq!(node.command(&rights).await.unwrap().as_str(), Some("OK"));
     let redlock = unguarded([format!("redis://app:pw@{}", node.addr())]).await;
     for _ in 0..5 {
