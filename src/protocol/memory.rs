@@ -4,7 +4,6 @@
 //! id of that memory and names the process that keeps it. Whatever empties, replaces or rolls back the data takes the record
 //! away, or leaves one that names another process.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,8 +15,6 @@ const FORMAT: &str = "1";
 const TIME_DIGITS: usize = 16;
 /// How far ahead of the node's clock a counter may be started, and one more, in microseconds.
 const COUNTER_LEAD: i64 = 1_000_001;
-/// So many of a node's memories are kept in mind. Each has taken a guard window.
-const LONGEST_PAST: usize = 256;
 /// Stands for "no former master", and for "this memory may lose what it acknowledged".
 const NONE: &str = "-";
 const DURABLE: &str = "+";
@@ -233,39 +230,6 @@ impl FromStr for Record {
     }
 }
 
-/// The memories that one node was, as far as one client knows.
-///
-/// A node that turns out to be a memory which it was before another one has been put back: it does not know what the other one
-/// was told.
-#[derive(Debug, Default)]
-pub(crate) struct Past {
-    current: Option<MemoryId>,
-    left: VecDeque<MemoryId>,
-}
-
-impl Past {
-    /// The node is this memory from now on.
-    pub(crate) fn enter(&mut self, id: MemoryId) {
-        match self.current.replace(id) {
-            Some(before) if before != id => self.leave(before),
-            _ => {}
-        }
-    }
-
-    /// The node is not this memory any more.
-    pub(crate) fn leave(&mut self, id: MemoryId) {
-        if self.left.len() == LONGEST_PAST {
-            self.left.pop_front();
-        }
-        self.left.push_back(id);
-    }
-
-    /// Whether the node was this memory, and then was not.
-    pub(crate) fn has(&self, id: MemoryId) -> bool {
-        self.left.contains(&id)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -401,22 +365,5 @@ mod tests {
         assert_eq!(record.trusted_from(Duration::MAX), i64::MAX);
         assert_eq!(record.looked_at_from(Duration::from_secs(3)), 3_000_000);
         assert!(record.oldest_counter() > record.since + 1_000_000);
-    }
-
-    #[test]
-    fn a_memory_that_a_node_has_left_is_past() {
-        let (first, second) = (MemoryId(1), MemoryId(2));
-        let mut past = Past::default();
-        past.enter(first);
-        past.enter(first);
-        assert!(!past.has(first));
-        past.enter(second);
-        assert!(past.has(first) && !past.has(second));
-        past.leave(second);
-        assert!(past.has(second));
-        for id in 10..10 + LONGEST_PAST as u128 {
-            past.leave(MemoryId(id));
-        }
-        assert!(!past.has(first) && past.has(MemoryId(10)));
     }
 }

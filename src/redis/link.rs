@@ -29,7 +29,7 @@ use super::time::ServerTime;
 use super::{fault, script};
 use crate::mutex::lock;
 use crate::node::{Fault, Reply};
-use crate::protocol::memory::{Past, Process, Record};
+use crate::protocol::memory::{MemoryId, Process, Record};
 
 /// Finds out about peers that are gone while nothing is sent.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub(super) struct Link {
     time: Arc<ServerTime>,
     /// What the server's clock showed when it was probed, and between which times of ours.
     first_time: (i64, i64, i64),
-    past: Arc<Mutex<Past>>,
+    disowned: Arc<Mutex<Option<MemoryId>>>,
     process: Process,
     target: Target,
     warnings: Vec<String>,
@@ -93,8 +93,8 @@ pub(super) struct Endpoint {
     pub(super) time: Arc<ServerTime>,
     /// How often addresses and records are looked at. Everybody has done so within this time.
     pub(super) look_period: Duration,
-    /// The memories that the node was before.
-    pub(super) past: Arc<Mutex<Past>>,
+    /// The memory that the server at this node was found not to be, although its record says so.
+    pub(super) disowned: Arc<Mutex<Option<MemoryId>>>,
 }
 
 impl Endpoint {
@@ -166,7 +166,7 @@ impl Link {
             digest,
             time: endpoint.time.clone(),
             first_time: time,
-            past: endpoint.past.clone(),
+            disowned: endpoint.disowned.clone(),
             process: facts.process,
             target,
             warnings,
@@ -204,7 +204,6 @@ impl Link {
             self.memory().id,
         );
         entered.map_err(Fault::Unfit)?;
-        lock(&self.past).enter(self.memory().id);
         let (sent, received, time) = self.first_time;
         // Nothing that was known of the clock of another server holds.
         match before.is_some_and(|before| before.process.run_id != self.process.run_id) {
@@ -346,7 +345,7 @@ impl Link {
 
     /// The server has an older state than the memory that it was taken for: it gets a memory of its own.
     pub(super) fn disown(&self) {
-        lock(&self.past).leave(self.memory().id);
+        *lock(&self.disowned) = Some(self.memory().id);
         self.changed.cancel();
     }
 

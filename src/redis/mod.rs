@@ -137,7 +137,7 @@ impl RedisNode {
                 time: time.clone(),
                 timeout,
                 look_period,
-                past: Arc::default(),
+                disowned: Arc::default(),
             });
             let lane = Arc::new(Lane::new(time));
             Member { endpoint, lane }
