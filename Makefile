@@ -48,9 +48,12 @@ matrix: setup-tests
 	scripts/matrix $(SERVERS)
 
 # Optimised, but for this package only: the rest is as the tests have it.
+MODELS ?= model identity
+
 model:
-	$(CARGO) test --test model --config profile.test.package.quorlock.opt-level=3 -- --nocapture --test-threads 1 --include-ignored
-	$(CARGO) test --test identity --config profile.test.package.quorlock.opt-level=3 -- --include-ignored
+	for model in $(MODELS); do \
+		$(CARGO) test --test $$model --config profile.test.package.quorlock.opt-level=3 -- --nocapture --test-threads 1 --include-ignored || exit 1; \
+	done
 
 # Optimised as above.
 SECONDS ?= 180
