@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Action, Fault, Reply};
+use quorlock::node::{Action, Fault};
 use quorlock::{AcquireError, ExtendError, Redlock};
 use tokio::time::sleep;
 
@@ -52,6 +52,7 @@ async fn a_renewal_counts_only_while_the_memory_is_known_to_be_there() {
         let request = manager.lock("job").ttl(TTL).watchdog(false);
         let lease = request.try_acquire().await.unwrap();
         let deadline = lease.deadline();
+        sleep(ms(100)).await;
         let begins_anew = async {
             sleep(ms(20)).await;
             if let Some(node) = node {

@@ -148,7 +148,8 @@ impl Server {
 impl State {
     /// A server with a memory that began long ago.
     fn new(number: usize) -> State {
-        let record = lock_script::record(number as u128 + 1, 0);
+        // Before 1970, so that counters may be small.
+        let record = lock_script::record(number as u128 + 1, -2_000_000);
         let mut keyspace = Keyspace::default();
         keyspace.execute(&["SET", &lock_script::record_key(), &record]);
         State {
