@@ -47,7 +47,7 @@ async fn follow_up(hold: Arc<Hold>, mut round: Round) {
     loop {
         for node in known.drain(..) {
             match round.reply(node) {
-                Some(Reply::Extended) => hold.renewed_late(node, &round),
+                Some(Reply::Extended) if !round.is_stale(node) => hold.renewed_late(node, &round),
                 // Not those who have failed: it is not known whether they have the key.
                 Some(Reply::Missing) => heals.extend(hold.heal(node).map(|asked| timeout(budget, asked))),
                 _ => {}

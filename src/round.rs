@@ -260,7 +260,8 @@ impl Round {
         !stale.is_empty()
     }
 
-    fn is_stale(&self, node: usize) -> bool {
+    /// Whether a node has said yes that has turned out to be another one since.
+    pub(crate) fn is_stale(&self, node: usize) -> bool {
         let is_yes = |answer: &Answer| vote(answer) == Vote::Yes;
         self.answers[node].as_ref().is_some_and(is_yes) && self.nodes[node].epoch() != self.before[node].epoch
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use crate::clock::Moment;
 use crate::node::{Action, Fault, ListConflict};
 
 /// Whether the votes of a node count, and until when that is known.
@@ -13,15 +12,15 @@ pub(super) struct Admission {
     /// The nodes know that this client uses this memory.
     pub(super) registered: bool,
     /// Until when the registration is fresh: other clients rely on nothing being counted after that.
-    pub(super) fresh_until: Instant,
+    pub(super) fresh_until: Option<Moment>,
     /// Other clients use another list of nodes.
     pub(super) conflict: Option<Arc<ListConflict>>,
     /// Not all nodes know of this client, so others get until then to object.
-    pub(super) settles_at: Option<Instant>,
+    pub(super) settles_at: Option<Moment>,
     /// Until when a lease may live that another client holds on the memory that was here before.
-    pub(super) replaced_until: Option<Instant>,
+    pub(super) replaced_until: Option<Moment>,
     /// Until when another client may take locks there.
-    pub(super) in_use_until: Option<Instant>,
+    pub(super) in_use_until: Option<Moment>,
 }
 
 impl Admission {
@@ -29,7 +28,7 @@ impl Admission {
     pub(super) fn pending() -> Admission {
         Admission {
             registered: false,
-            fresh_until: Instant::now(),
+            fresh_until: None,
             conflict: None,
             settles_at: None,
             replaced_until: None,
@@ -38,7 +37,7 @@ impl Admission {
     }
 
     /// Why the node gives no lock, or why its confirmation of an extension counts for nothing. `None` for everything else.
-    pub(super) fn objection(&self, action: &Action, now: Instant) -> Option<Fault> {
+    pub(super) fn objection(&self, action: &Action, now: Moment) -> Option<Fault> {
         match action {
             Action::Acquire { guard, .. } => self.objection_to_locks(guard.is_some(), now),
             Action::Extend { guarded: true, .. } => self.objection_to_renewals(now),
@@ -47,11 +46,11 @@ impl Admission {
     }
 
     /// Why the node gives no new lock.
-    pub(super) fn objection_to_locks(&self, guarded: bool, now: Instant) -> Option<Fault> {
+    pub(super) fn objection_to_locks(&self, guarded: bool, now: Moment) -> Option<Fault> {
         if let Some(conflict) = &self.conflict {
             return Some(Fault::OtherNodes(conflict.clone()));
         }
-        if !self.registered || self.fresh_until <= now {
+        if !self.registered || left(self.fresh_until, now).is_none() {
             return Some(unregistered());
         }
         let replaced = || left(self.replaced_until, now).map(|remaining| Fault::Replaced { remaining });
@@ -59,15 +58,15 @@ impl Admission {
         guarded.then(|| replaced().or_else(unsettled)).flatten()
     }
 
-    fn objection_to_renewals(&self, now: Instant) -> Option<Fault> {
-        if !self.registered || self.fresh_until <= now {
+    fn objection_to_renewals(&self, now: Moment) -> Option<Fault> {
+        if !self.registered || left(self.fresh_until, now).is_none() {
             return Some(unregistered());
         }
         left(self.in_use_until, now).map(|remaining| Fault::Replaced { remaining })
     }
 
     /// Whether votes that were given before do not count any more.
-    pub(super) fn is_worse_than(&self, before: &Admission, now: Instant) -> bool {
+    pub(super) fn is_worse_than(&self, before: &Admission, now: Moment) -> bool {
         let objects = |admission: &Admission| {
             (
                 admission.objection_to_locks(true, now).is_some(),
@@ -85,22 +84,25 @@ fn unregistered() -> Fault {
     }
 }
 
-fn left(until: Option<Instant>, now: Instant) -> Option<Duration> {
-    until
-        .map(|until| until.saturating_duration_since(now))
-        .filter(|left| !left.is_zero())
+fn left(until: Option<Moment>, now: Moment) -> Option<Duration> {
+    until.map(|until| until.since(now)).filter(|left| !left.is_zero())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn registered(now: Instant) -> Admission {
+    fn now() -> Moment {
+        Clock::new(Arc::new(|| Duration::ZERO)).now()
+    }
+
+    fn registered(now: Moment) -> Admission {
         Admission {
             registered: true,
-            fresh_until: now + 10 * SECOND,
+            fresh_until: Some(now + 10 * SECOND),
             ..Admission::pending()
         }
     }
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_a_node_is_asked_depends_on_what_the_others_know() {
-        let now = Instant::now();
+        let now = now();
         let (soon, good) = (now + SECOND, registered(now));
         let replaced = Some(Fault::Replaced { remaining: SECOND });
         let unsettled = Some(Fault::Unsettled { remaining: SECOND });
@@ -144,7 +146,7 @@ mod tests {
             ),
             (
                 Admission {
-                    fresh_until: now,
+                    fresh_until: Some(now),
                     ..good.clone()
                 },
                 [pending.clone(), pending.clone(), pending],
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn votes_are_void_once_there_is_an_objection_that_was_not_there_before() {
-        let now = Instant::now();
+        let now = now();
         let good = registered(now);
         let bad = Admission {
             conflict: Some(conflict()),

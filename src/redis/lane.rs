@@ -93,7 +93,7 @@ impl Lane {
             return futures_util::future::ready(Err(state.down.clone())).boxed();
         };
         let now = Instant::now();
-        let objection = state.admission.objection(&request.action, now);
+        let objection = state.admission.objection(&request.action, self.time.moment(now));
         if let (Action::Acquire { .. }, Some(fault)) = (request.action, &objection) {
             return futures_util::future::ready(Err(fault.clone())).boxed();
         }
@@ -262,7 +262,7 @@ impl Lane {
                 return;
             };
             let warnings = link.warnings().to_vec();
-            if admission.is_worse_than(&state.admission, Instant::now()) {
+            if admission.is_worse_than(&state.admission, self.time.moment(Instant::now())) {
                 self.epoch.fetch_add(1, SeqCst);
             }
             state.admission = admission;
@@ -336,7 +336,7 @@ impl Lane {
         let link = state.link.as_ref()?;
         let refused = state
             .admission
-            .objection_to_locks(guard.is_some(), Instant::now());
+            .objection_to_locks(guard.is_some(), self.time.moment(Instant::now()));
         refused.or_else(|| link.too_early(guard))
     }
 

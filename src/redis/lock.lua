@@ -37,12 +37,11 @@ local COUNTER, CHANNEL = '#fence', '#free'
 
 -- Starts a counter anew that was missing, or is older than this memory, at no less than "least" and than "oldest": what it
 -- is then, or an error (F5).
-local function start(counter, f, item, now, oldest, least)
+local function start(counter, item, now, oldest, least)
   local seed = tonumber(item:sub(70, 85))
   -- A seed that is more than a second off is not believed.
   if math.abs(seed - now) > 1000000 then seed = now end
   seed = math.max(seed, oldest, least)
-  if seed <= f then return f end
   local text, retention = ('%.0f'):format(seed), tonumber(item:sub(102, 117))
   local set
   if retention > 0 then
@@ -133,7 +132,7 @@ for i = 1, last - 1 do
           reply = redis.pcall('INCR', counter)
           if type(reply) == 'number' then
             if reply < oldest then
-              reply = start(counter, reply, item, now, oldest, 0)
+              reply = start(counter, item, now, oldest, 0)
             else
               lengthen(counter, reply, item, now)
             end
@@ -144,7 +143,7 @@ for i = 1, last - 1 do
           if type(reply) ~= 'table' then
             local f, to = tonumber(reply or 0) or 0, tonumber(item:sub(118, 133))
             if f < oldest then
-              reply = start(counter, f, item, now, oldest, to)
+              reply = start(counter, item, now, oldest, to)
             else
               reply = f < to and raise(counter, f, to) or f
             end

@@ -19,7 +19,7 @@ use super::client;
 use super::lane::Lane;
 use super::link::{Endpoint, Link};
 use super::registrar::{Act, Other, Question, Registered, Registrar};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::mutex::lock;
 use crate::node::{Fault, ListConflict, NodeState};
 use crate::protocol::memory::MemoryId;
@@ -67,10 +67,12 @@ struct State {
     /// Registered lists that are no conflict with this client's, as they are written.
     compatible: HashSet<String>,
     conflict: Option<Arc<ListConflict>>,
+    /// The memory of each node on which other clients have had their time to be met.
+    settled: Vec<Option<MemoryId>>,
     /// What each node should know: when this client told it of itself, and until when it remembers that. By the node's clock.
     told: Vec<Option<Told>>,
     /// When the last registration began.
-    started: Option<Instant>,
+    started: Option<Moment>,
 }
 
 /// When a memory was told of this client.
@@ -112,6 +114,7 @@ impl Members {
             state: Mutex::new(State {
                 ids: vec![None; count],
                 admitted: vec![None; count],
+                settled: vec![None; count],
                 told: vec![None; count],
                 ..State::default()
             }),
@@ -188,7 +191,7 @@ impl Members {
     /// Registers the list as it is now on all nodes that are connected, and admits them, or not. When nodes settle, if some
     /// have not.
     async fn register(&self) -> Option<Duration> {
-        let started = Instant::now();
+        let started = self.clock.now();
         let links: Vec<(usize, Arc<Link>)> = self
             .nodes
             .iter()
@@ -200,7 +203,7 @@ impl Members {
         let stopped = lock(&self.state)
             .started
             .replace(started)
-            .is_some_and(|last| started.saturating_duration_since(last) > self.period);
+            .is_some_and(|last| started.since(last) > self.period);
         // A list that takes no part yet must not get in the way of those that do: others are looked for first.
         let mut act = if is_new || !self.registers() {
             Act::Look
@@ -288,9 +291,9 @@ impl Members {
     }
 
     /// Decides about each node that has answered. When nodes settle, if some have not.
-    fn admit(&self, started: Instant, view: &View, answers: &[Answer]) -> Option<Duration> {
+    fn admit(&self, started: Moment, view: &View, answers: &[Answer]) -> Option<Duration> {
         let mut state = lock(&self.state);
-        let now = Instant::now();
+        let now = self.clock.now();
         let conflict = state.conflict.clone();
         // Nobody can have missed a client that is registered everywhere, on memories that others were told of as well.
         let everywhere =
@@ -318,15 +321,15 @@ impl Members {
             let mut admission = Admission {
                 registered: state.admitted[*number] == Some(id),
                 // Others take it that nothing counts any more so long after a look.
-                fresh_until: started + self.period,
+                fresh_until: Some(started + self.period),
                 conflict: conflict.clone(),
                 ..Admission::pending()
             };
-            let left = self
-                .settling()
-                .checked_sub(registered.standing)
-                .filter(|_| !everywhere);
-            if let Some(left) = left.filter(|left| !left.is_zero() && self.registers()) {
+            let left = self.settling().saturating_sub(registered.standing);
+            if everywhere || left.is_zero() || !self.registers() {
+                state.settled[*number] = Some(id);
+            }
+            if state.settled[*number] != Some(id) {
                 unsettled = unsettled.max(Some(left));
                 // Until the next look.
                 admission.settles_at = Some(now + left + self.period);

@@ -40,7 +40,12 @@ impl ServerTime {
     /// The same, of a moment that has just been: too early if the machine was suspended since anybody asked for the time. Then
     /// an interval is too wide, or a request refused as late.
     pub(super) fn at(&self, now: Instant) -> i64 {
-        self.micros(self.clock.roughly(now))
+        self.micros(self.moment(now))
+    }
+
+    /// A moment that has just been, as nearly as [`at`](Self::at).
+    pub(super) fn moment(&self, now: Instant) -> Moment {
+        self.clock.roughly(now)
     }
 
     fn micros(&self, moment: Moment) -> i64 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::node::{Fault, NodeState, Unfit};
+use quorlock::node::Fault;
 use quorlock::{AcquireError, ReleaseOutcome, Votes};
 
 use crate::common::ask;

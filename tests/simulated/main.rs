@@ -13,6 +13,7 @@ mod healing;
 mod jumps;
 mod leftovers;
 mod lock_script;
+mod memories;
 #[path = "../common/node_model/mod.rs"]
 mod node_model;
 mod nodes;

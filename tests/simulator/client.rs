@@ -48,7 +48,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(servers: usize) -> Client {
+    pub(crate) fn new(plan: &Plan) -> Client {
         let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -56,7 +56,7 @@ impl Client {
             .unwrap();
         let desk = {
             let _inside = runtime.enter();
-            Desk::new(servers)
+            Desk::new(plan.clocks.len(), plan.look_period())
         };
         Client {
             runtime,

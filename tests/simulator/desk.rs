@@ -9,18 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorlock::LeaseHandle;
-use quorlock::node::{Action, Fault, Listener, News, OwnerToken, Reply, Request};
+use quorlock::lock_script::Memory;
+use quorlock::node::{Fault, Listener, News, OwnerToken, Reply, Request};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use crate::memory::MemoryId;
 use crate::node_clock::NodeClock;
 use crate::store::{Write, Written};
 
 pub(crate) type Answer = Result<Reply, Fault>;
-
-/// F5, as `src/redis/link.rs` has it: a counter below this much after the server's start is from before it.
-const FORWARD: i64 = 2_000_000;
-const SECOND: i64 = 1_000_000;
 
 /// One request to a server.
 #[derive(Clone, Debug)]
@@ -34,24 +32,13 @@ pub(crate) struct Call {
     pub(crate) request: Request,
     /// A9: on the server's clock.
     pub(crate) latest: i64,
-    /// F5: on the server's clock.
-    pub(crate) oldest: i64,
+    /// M1: the memory that the connection leads to, as far as the client knows.
+    pub(crate) memory: Memory,
     /// When it was sent, and how long its caller waits, in milliseconds.
     pub(crate) sent: u64,
     pub(crate) budget: u64,
     /// When it was sent on the client's clock, in microseconds.
     pub(crate) sent_local: i64,
-}
-
-impl Call {
-    /// A plain acquire is never refused as late.
-    pub(crate) fn is_plain(&self) -> bool {
-        is_plain(self.request.action)
-    }
-}
-
-pub(crate) fn is_plain(action: Action) -> bool {
-    matches!(action, Action::Acquire { fencing: None, .. })
 }
 
 /// What a client has for the world.
@@ -66,13 +53,12 @@ pub(crate) enum Parcel {
 }
 
 /// What is known of a server when a connection to it is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Probe {
     pub(crate) run: u32,
     pub(crate) time: i64,
-    pub(crate) started: i64,
-    pub(crate) remembers_since: i64,
-    pub(crate) durable: bool,
+    pub(crate) id: MemoryId,
+    pub(crate) memory: Memory,
     pub(crate) sent_local: i64,
 }
 
@@ -83,9 +69,12 @@ struct Link {
     clock: Option<NodeClock>,
     /// By how much the server's clock was put forward, in microseconds.
     advanced: u64,
-    /// On the client's clock that stands still while it is suspended, in microseconds.
-    remembers_since: i64,
-    oldest: i64,
+    /// What the node turned out to be when it was last connected.
+    memory: Option<(MemoryId, Memory)>,
+    /// M3: when its last look began, on the client's clock, in microseconds.
+    looked: i64,
+    /// M7: how often it turned out to be another memory.
+    epoch: u64,
     waiting: BTreeMap<u64, oneshot::Sender<Answer>>,
 }
 
@@ -101,7 +90,6 @@ struct Inner {
     /// When something that lets a key live was last sent under an owner token, in microseconds.
     last_sent: HashMap<OwnerToken, i64>,
     leases: Vec<(usize, LeaseHandle)>,
-    guard_refusals: u64,
     /// W2: by server and number.
     listeners: BTreeMap<(usize, u64), (Arc<str>, Listener)>,
 }
@@ -109,6 +97,8 @@ struct Inner {
 pub(crate) struct Desk {
     inner: Mutex<Inner>,
     pub(crate) sent: Notify,
+    /// P, in microseconds.
+    look_period: i64,
     start: Instant,
     /// How long the client has been suspended, in milliseconds.
     slept: AtomicU64,
@@ -116,15 +106,16 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// On the client's runtime.
-    pub(crate) fn new(servers: usize) -> Arc<Desk> {
+    pub(crate) fn new(servers: usize, look_period: Duration) -> Arc<Desk> {
         let link = |_| Link {
             up: false,
             connection: 0,
             run: 0,
             clock: None,
             advanced: 0,
-            remembers_since: 0,
-            oldest: 0,
+            memory: None,
+            looked: i64::MIN,
+            epoch: 0,
             waiting: BTreeMap::new(),
         };
         Arc::new(Desk {
@@ -138,10 +129,10 @@ impl Desk {
                 acquires: HashMap::new(),
                 last_sent: HashMap::new(),
                 leases: Vec::new(),
-                guard_refusals: 0,
                 listeners: BTreeMap::new(),
             }),
             sent: Notify::new(),
+            look_period: look_period.as_micros() as i64,
             start: Instant::now(),
             slept: AtomicU64::new(0),
         })
@@ -250,20 +241,45 @@ impl Desk {
 
     /// A connection is there, and the server behind it was looked at.
     pub(crate) fn connected(&self, server: usize, probe: &Probe) {
-        let (received, awake) = (self.local(), (self.awake() * 1_000) as i64);
+        let received = self.local();
         let link = &mut self.inner().links[server];
         link.up = true;
         link.connection += 1;
         link.run = probe.run;
         link.observe(probe.sent_local, received, probe.time);
-        // A server's uptime is told in whole seconds.
-        let uptime = (probe.time - probe.started).max(0) / SECOND * SECOND;
-        link.oldest = probe.time - uptime + FORWARD;
-        link.remembers_since = if probe.durable {
-            awake - (probe.time - probe.remembers_since).max(0)
-        } else {
-            awake - (uptime - SECOND).max(0)
-        };
+        let before = link.memory.replace((probe.id, probe.memory.clone()));
+        if before.is_some_and(|(id, _)| id != probe.id) {
+            link.epoch += 1;
+        }
+        link.looked = probe.sent_local;
+    }
+
+    /// What the client has found when it looked at the node again. `false` if that is not the memory that it uses there.
+    pub(crate) fn looked(
+        &self,
+        server: usize,
+        connection: u32,
+        found: Option<MemoryId>,
+        sent_local: i64,
+    ) -> bool {
+        let link = &mut self.inner().links[server];
+        if !link.up || link.connection != connection {
+            return true;
+        }
+        let is_known = link.memory.as_ref().map(|(id, _)| *id) == found;
+        if is_known {
+            link.looked = sent_local;
+        }
+        is_known
+    }
+
+    /// What the client takes the node for, while it is connected, and in which run.
+    pub(crate) fn memory(&self, server: usize) -> Option<(MemoryId, u32)> {
+        let link = &self.inner().links[server];
+        link.memory
+            .as_ref()
+            .filter(|_| link.up)
+            .map(|(id, _)| (*id, link.run))
     }
 
     /// A connection has ended. `false` if it had already.
@@ -292,10 +308,6 @@ impl Desk {
 
     pub(crate) fn connection(&self, server: usize) -> u32 {
         self.inner().links[server].connection
-    }
-
-    pub(crate) fn guard_refusals(&self) -> u64 {
-        self.inner().guard_refusals
     }
 
     /// What was set under this token was set for this acquire.
@@ -351,12 +363,5 @@ impl Link {
             }
             None => self.clock = Some(NodeClock::new(sent, received, time)),
         }
-    }
-
-    /// R2.
-    fn forgot_within(&self, guard: Duration, awake: i64) -> Option<Fault> {
-        let ago = Duration::from_micros(u64::try_from(awake - self.remembers_since).unwrap_or(0));
-        let remaining = guard.checked_sub(ago).filter(|left| !left.is_zero())?;
-        Some(Fault::Restarted { ago, remaining })
     }
 }

@@ -26,7 +26,10 @@ mod world;
 #[path = "../common/node_model/mod.rs"]
 mod node_model;
 
-/// The library's own, not a copy.
+/// The library's own, not copies.
+#[allow(dead_code, unreachable_pub, unused_imports)]
+#[path = "../../src/protocol/memory.rs"]
+mod memory;
 #[allow(dead_code, unreachable_pub, unused_imports)]
 #[path = "../../src/protocol/node_clock.rs"]
 mod node_clock;

@@ -105,6 +105,10 @@ pub(crate) enum Trouble {
         client: usize,
         server: usize,
     },
+    /// All data is deleted; nothing else happens.
+    Flush {
+        server: usize,
+    },
     /// The server's clock is set, by so many milliseconds.
     Step {
         server: usize,
@@ -197,6 +201,12 @@ impl Plan {
         plan
     }
 
+    /// P, as `src/redis/mod.rs` has it.
+    pub(crate) fn look_period(&self) -> Duration {
+        let window = self.guard.unwrap_or(Duration::from_secs(30));
+        (window / 6).clamp(Duration::from_millis(250), Duration::from_secs(5))
+    }
+
     /// I1 holds.
     pub(crate) fn excludes(&self) -> bool {
         self.clocks_behave && (self.memory_intact || self.guard.is_some())
@@ -210,6 +220,9 @@ impl Plan {
         let has = |profile| self.profile.has(profile);
         if has(Profile::Crashes) {
             kinds.extend([0, 0]);
+            if !self.memory_intact {
+                kinds.push(7);
+            }
         }
         if has(Profile::Network) {
             kinds.extend([1, 2, 3, 4]);
@@ -270,6 +283,7 @@ impl Plan {
                 time,
                 suspended: rng.bool(),
             },
+            7 => Trouble::Flush { server },
             _ => {
                 let by = if rng.bool() {
                     rng.i64(20..=2_500)

@@ -8,7 +8,7 @@ use crate::plan::Profile;
 use crate::world::Outcome;
 
 /// What has to occur now and then: otherwise, nothing is shown by its not going wrong.
-const SOMETIMES: [&str; 22] = [
+const SOMETIMES: [&str; 27] = [
     "contention: held",
     "takeover after a loss",
     "lost: expired",
@@ -31,6 +31,11 @@ const SOMETIMES: [&str; 22] = [
     "announced",
     "announcement lost",
     "split vote: asked again",
+    "flushed",
+    "another memory found",
+    "refused by another memory",
+    "memory resumed",
+    "extended, which does not count yet",
 ];
 
 /// In so many runs, all of that occurs.

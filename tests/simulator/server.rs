@@ -3,13 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use quorlock::lock_script::{self, Exchange};
+use quorlock::lock_script::{self, Exchange, Memory as Target};
 use quorlock::node::{Action, News, OwnerToken, Reply};
 
-use crate::desk::{Answer, Call};
+use crate::desk::{Answer, Call, Probe};
+use crate::memory::{Durability, Finding, Look, MemoryId, Process, Record};
 use crate::node_model::{self, Keyspace, Snapshot};
+use crate::plan::Plan;
 
 const ONE_SECOND: i64 = 1_000_000;
+/// What the keys of registrations begin with.
+const REGISTRATION: &str = "quorlock:#client";
 /// How often the state is kept for servers that may come back with an older one, in milliseconds, and for how long.
 const KEEPS_EVERY: u64 = 50;
 const KEEPS_FOR: u64 = 1_100;
@@ -39,8 +43,6 @@ pub(crate) struct Mark {
     late: bool,
     /// It came back with an older state, whether or not it had been deleted.
     pub(crate) ghost: bool,
-    /// It was set without fencing, and so without a last moment.
-    pub(crate) plain: bool,
 }
 
 /// What a crash does to what the server knew.
@@ -76,9 +78,6 @@ pub(crate) struct Server {
     pub(crate) stopped: bool,
     /// Counts its starts.
     pub(crate) run: u32,
-    /// On its own clock: when it was started, and since when its memory is complete.
-    pub(crate) started: i64,
-    pub(crate) remembers_since: i64,
     /// It writes everything to disk before it answers.
     pub(crate) durable: bool,
     /// What arrived while it was stopped.
@@ -91,22 +90,127 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(clock: ServerClock, durable: bool) -> Self {
-        let started = clock.micros(0) - 3_600 * ONE_SECOND;
-        Server {
+    /// With a memory that began an hour ago.
+    pub(crate) fn new(clock: ServerClock, durable: bool, id: MemoryId) -> Self {
+        let since = clock.micros(0) - 3_600 * ONE_SECOND;
+        let mut server = Server {
             clock,
             up: true,
             stopped: false,
             run: 1,
-            started,
-            remembers_since: started,
             durable,
             inbox: VecDeque::new(),
             audience: Vec::new(),
             keyspace: Keyspace::default(),
             marks: BTreeMap::new(),
             kept: VecDeque::new(),
+        };
+        let record = Record::new(id, since, server.process(), server.durability());
+        server.write_record(&record.to_string());
+        server
+    }
+
+    fn process(&self) -> Process {
+        Process {
+            run_id: self.run.to_string().into(),
+            former_master: None,
         }
+    }
+
+    fn durability(&self) -> Durability {
+        match self.durable {
+            true => Durability::Full,
+            false => Durability::Partial,
+        }
+    }
+
+    fn write_record(&mut self, record: &str) {
+        self.keyspace
+            .execute(&["SET", &lock_script::record_key(), record]);
+    }
+
+    /// What is known of the server when a client connects to it: its record, which is made or moved if need be (M1). And
+    /// whether it was.
+    pub(crate) fn identify(
+        &mut self,
+        now: u64,
+        client: usize,
+        sent_local: i64,
+        random: u128,
+        plan: &Plan,
+    ) -> (Probe, Option<Finding>) {
+        self.keyspace.now = self.clock.micros(now);
+        let time = self.keyspace.now;
+        let found: Option<Record> = self.record();
+        let look = Look {
+            is_taken: false,
+            has_registrations: self
+                .keyspace
+                .strings()
+                .any(|(key, _)| key.starts_with(REGISTRATION)),
+        };
+        let finding = found.as_ref().map_or(Finding::New, |record| {
+            record.judge(&self.process(), self.durability(), look)
+        });
+        let written = match &finding {
+            Finding::Same => None,
+            Finding::Renamed(record) => Some(record.to_string()),
+            Finding::Resumed(record) => {
+                let (head, tail) = record.around_resumed();
+                Some(format!("{head}{time:016}{tail}"))
+            }
+            Finding::New => {
+                Some(Record::new(random.into(), time, self.process(), self.durability()).to_string())
+            }
+        };
+        if let Some(record) = &written {
+            self.write_record(record);
+        }
+        self.register(client, plan);
+        let text = self
+            .keyspace
+            .string(&lock_script::record_key())
+            .unwrap_or_default();
+        let probe = Probe {
+            run: self.run,
+            time,
+            id: text.parse::<Record>().expect("a record").id,
+            memory: Target::of(text, plan.look_period()).expect("a record"),
+            sent_local,
+        };
+        (probe, written.map(|_| finding))
+    }
+
+    /// What a client finds that looks at the server again (M3). If it takes it for that memory, it registers.
+    pub(crate) fn look(
+        &mut self,
+        now: u64,
+        client: usize,
+        taken_for: MemoryId,
+        plan: &Plan,
+    ) -> Option<MemoryId> {
+        self.keyspace.now = self.clock.micros(now);
+        let found = self.record().map(|record| record.id);
+        if found == Some(taken_for) {
+            self.register(client, plan);
+        }
+        found
+    }
+
+    fn record(&self) -> Option<Record> {
+        self.keyspace.string(&lock_script::record_key())?.parse().ok()
+    }
+
+    /// M4, as far as a later start of the server looks at it.
+    fn register(&mut self, client: usize, plan: &Plan) {
+        let life = plan.guard.unwrap_or_default() + plan.look_period();
+        let (key, life) = (format!("{REGISTRATION}{client}"), life.as_millis().to_string());
+        self.keyspace.execute(&["SET", &key, "", "PX", &life]);
+    }
+
+    /// FLUSHALL.
+    pub(crate) fn flush(&mut self) {
+        self.keyspace.restore(Snapshot::default());
     }
 
     pub(crate) fn crash(&mut self) {
@@ -119,10 +223,6 @@ impl Server {
     pub(crate) fn restart(&mut self, now: u64, memory: Memory) {
         self.up = true;
         self.run += 1;
-        self.started = self.clock.micros(now);
-        if !self.durable {
-            self.remembers_since = self.started;
-        }
         match memory {
             Memory::Kept => {}
             Memory::Lost => self.keyspace.restore(Snapshot::default()),
@@ -174,9 +274,8 @@ impl Server {
         let exchange = Exchange {
             request: call.request.clone(),
             latest: call.latest,
-            oldest_counter: call.oldest,
         };
-        let (answer, time) = match node_model::run(keyspace, &[exchange]) {
+        let (answer, time) = match node_model::run(keyspace, &call.memory, &[exchange]) {
             Ok((mut replies, time)) => (replies.remove(0), time),
             Err(fault) => (Err(fault), None),
         };
@@ -185,8 +284,8 @@ impl Server {
         let mut happened = Happened {
             announced: (effects.published.first())
                 .and_then(|(_, message)| lock_script::announced(text(message)?)),
-            // Nothing else expires but the lock's key.
-            counter_expired: effects.expired.iter().any(|expired| text(expired) != Some(key)),
+            counter_expired: (effects.expired.iter())
+                .any(|expired| text(expired).is_some_and(|key| key.ends_with("#fence"))),
             ..Happened::default()
         };
         match (&answer, call.request.action) {
@@ -196,7 +295,6 @@ impl Server {
                     client,
                     late: now > call.sent + call.budget,
                     ghost: false,
-                    plain: call.is_plain(),
                 };
                 self.marks.insert(owner, mark);
             }

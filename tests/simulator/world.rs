@@ -2,6 +2,7 @@
 
 mod announcements;
 pub(crate) mod event;
+mod looks;
 mod network;
 mod trouble;
 
@@ -44,7 +45,8 @@ pub(crate) struct World {
     store: Store,
     accepted: check::Accepted,
     log: Log,
-    last_restart: u64,
+    /// When a memory began, or went on in another process.
+    last_record: u64,
     /// So many clients have run their last phase.
     finished: usize,
     events: u64,
@@ -64,14 +66,15 @@ impl World {
         // The library's choices: of delays.
         fastrand::seed(seed);
         let plan = Arc::new(Plan::of(seed));
+        let mut rng = Rng::with_seed(seed);
         let servers: Vec<Server> = (plan.clocks.iter().zip(&plan.durable))
-            .map(|(clock, durable)| Server::new(clock.clone(), *durable))
+            .map(|(clock, durable)| Server::new(clock.clone(), *durable, rng.u128(..).into()))
             .collect();
-        let clients: Vec<Client> = (0..plan.clients).map(|_| Client::new(servers.len())).collect();
+        let clients: Vec<Client> = (0..plan.clients).map(|_| Client::new(&plan)).collect();
         let wires = || (0..servers.len()).map(|_| Wire::default()).collect();
         let mut world = World {
             ledger: Arc::default(),
-            rng: Rng::with_seed(seed),
+            rng,
             now: 0,
             heap: Heap::new(plan.clients),
             asked: HashSet::new(),
@@ -81,15 +84,15 @@ impl World {
             store: Store::default(),
             accepted: check::Accepted::default(),
             log: Log::new(with_text),
-            last_restart: 0,
+            last_record: 0,
             finished: 0,
             events: 0,
             plan,
         };
         for client in 0..world.clients.len() {
             for server in 0..world.servers.len() {
-                let probe = world.probe(server, -2_000);
-                world.clients[client].inside(|desk| desk.connected(server, &probe));
+                world.connect(client, server, -2_000);
+                world.look_again(client, server);
             }
             let rng = world.rng.fork();
             world.clients[client].start(client, &world.plan, &world.ledger, rng);
@@ -120,13 +123,7 @@ impl World {
                 break;
             }
         }
-        let guards: u64 = self
-            .clients
-            .iter()
-            .map(|client| client.desk.guard_refusals())
-            .sum();
         let mut book = std::mem::take(&mut *self.ledger.book());
-        book.tally.add("guard refused", guards);
         let pauses: Vec<_> = self.clients.iter().map(|client| client.pauses.clone()).collect();
         check::history(&mut book, &self.plan, &pauses);
         Outcome {
@@ -218,11 +215,14 @@ impl World {
             }
             Event::Answered(client, ref call, ..) => self.bring(client, call.server, event),
             Event::Lost { client, server, .. }
+            | Event::Looked { client, server, .. }
             | Event::Hears(client, server, _)
             | Event::Deaf(client, server)
             | Event::Released(client, server, ..) => self.bring(client, server, event),
             Event::Subscribe(client, server, id) => self.subscribed(client, server, id),
             Event::Doubt(client, call) => self.doubt(client, call),
+            Event::Look { client, server } => self.look(client, server),
+            Event::Looks { client, .. } => self.looks(client, event),
             Event::Dial { client, server } => self.dial(client, server),
             Event::Dialled {
                 client,
@@ -252,7 +252,6 @@ impl World {
             Event::Trouble(trouble) => self.trouble(trouble),
             Event::Restart { server, memory } => {
                 self.servers[server].restart(self.now, memory);
-                self.last_restart = self.now;
                 self.log.note(self.now, &[2, server as u64], || {
                     format!("server {server} started, memory {memory:?}")
                 });
@@ -305,7 +304,7 @@ impl World {
             for (name, owner, mark) in server.keys(self.now) {
                 let acquire = self.clients[mark.client].desk.acquire_of(owner);
                 let forgotten = acquire.is_some_and(|acquire| book.forgotten.contains(&acquire));
-                let excused = mark.ghost || mark.plain || !self.plan.clocks_behave || forgotten;
+                let excused = mark.ghost || !self.plan.clocks_behave || forgotten;
                 if mark.client == client && !excused {
                     book.violated(format!(
                         "I5: client {client} is done, but {name} is held on server {number}"
@@ -327,8 +326,9 @@ impl World {
             }
         } else if self.clients.iter().all(|client| client.phases == 1) {
             // What clients left behind expires, and servers may grant again.
-            let guard = self.plan.guard.map_or(0, |guard| guard.as_millis() as u64);
-            let ready = (self.last_restart + guard + 2_500).max(self.now + LONGEST_TTL + 500);
+            let guard = self.plan.guard.unwrap_or_default() + self.plan.look_period();
+            let ready =
+                (self.last_record + guard.as_millis() as u64 + 2_500).max(self.now + LONGEST_TTL + 500);
             self.push(ready, Event::Finish { client: 0 });
         }
     }

@@ -5,7 +5,7 @@ mod keyspace;
 mod lua;
 
 use quorlock::fred::types::Value;
-use quorlock::lock_script::{self, Exchange, Replies};
+use quorlock::lock_script::{self, Exchange, Memory, Replies};
 use quorlock::node::Fault;
 
 pub(crate) use keyspace::{Effects, Keyspace, Resp, Snapshot, Trouble};
@@ -15,13 +15,17 @@ thread_local! {
     static LOCK: Runner = Runner::new(lock_script::TEXT);
 }
 
-/// Runs the lock script for `exchanges`, as one call.
-pub(crate) fn run(keyspace: &mut Keyspace, exchanges: &[Exchange]) -> Result<Replies, Fault> {
-    let (keys, args) = lock_script::arguments(exchanges);
+/// Runs the lock script for `exchanges`, as one call over a connection to `memory`.
+pub(crate) fn run(
+    keyspace: &mut Keyspace,
+    memory: &Memory,
+    exchanges: &[Exchange],
+) -> Result<Replies, Fault> {
+    let (keys, args) = lock_script::arguments(memory, exchanges);
     let (keys, args) = (keys.iter().map(bytes), args.iter().map(bytes));
     match LOCK.with(|lock| lock.run(keyspace, keys, args)) {
         Resp::Error(error) => Err(lock_script::fault(&error)),
-        answer => lock_script::read(value(answer), exchanges),
+        answer => lock_script::read(value(answer), memory, exchanges),
     }
 }
 

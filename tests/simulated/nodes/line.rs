@@ -107,7 +107,6 @@ impl Node for Line {
         let exchange = Exchange {
             request,
             latest: micros() + budget.as_micros() as i64,
-            oldest_counter: 0,
         };
         let (there, back) = (self.one_way(), self.one_way());
         // T1: not before what was sent earlier.

@@ -80,6 +80,7 @@ pub(crate) struct Puppet {
     advanced: AtomicU64,
     /// Zero: not known.
     connection: AtomicU64,
+    epoch: AtomicU64,
 }
 
 impl Puppet {
@@ -94,6 +95,7 @@ impl Puppet {
             calls: Mutex::default(),
             advanced: AtomicU64::new(0),
             connection: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
         }
     }
 
@@ -104,6 +106,11 @@ impl Puppet {
     /// From here on, it is reached over this connection.
     pub(crate) fn connect(&self, connection: u64) {
         self.connection.store(connection, SeqCst);
+    }
+
+    /// It turns out to be another memory.
+    pub(crate) fn begin_anew(&self) {
+        self.epoch.fetch_add(1, SeqCst);
     }
 
     /// Its clock.
@@ -125,6 +132,10 @@ impl Node for Puppet {
 
     fn connection(&self) -> Option<u64> {
         Some(self.connection.load(SeqCst)).filter(|connection| *connection > 0)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch.load(SeqCst)
     }
 
     fn clock_advanced(&self) -> Duration {

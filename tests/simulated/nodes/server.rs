@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorlock::FencingToken;
-use quorlock::lock_script::{self, Exchange};
+use quorlock::lock_script::{self, Exchange, Memory};
 use quorlock::node::{Action, Listener, News, OwnerToken, Reply, Request};
 use tokio::time::Instant;
 
@@ -23,9 +23,9 @@ pub(crate) struct Server {
     latency: Mutex<Box<dyn FnMut() -> Duration + Send>>,
 }
 
-#[derive(Default)]
 pub(super) struct State {
     keyspace: Keyspace,
+    memory: Memory,
     raised: usize,
     healed: usize,
     acquires: usize,
@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) mute: bool,
     /// So many listen, it says.
     claimed: Option<u32>,
+    /// Nothing but the record.
+    empty: Snapshot,
 }
 
 /// Who listens for the releases of a lock.
@@ -54,7 +56,7 @@ impl Server {
     pub(crate) fn new(number: usize, latency: impl FnMut() -> Duration + Send + 'static) -> Arc<Server> {
         Arc::new(Server {
             name: format!("server{number}").into(),
-            state: Arc::default(),
+            state: Arc::new(Mutex::new(State::new(number))),
             latency: Mutex::new(Box::new(latency)),
         })
     }
@@ -127,9 +129,10 @@ impl Server {
         self.state().healed
     }
 
-    /// Forgets everything.
+    /// Forgets everything but its record.
     pub(crate) fn forget(&self) {
-        self.state().keyspace.restore(Snapshot::default());
+        let state = &mut *self.state();
+        state.keyspace.restore(state.empty.clone());
     }
 
     /// How many counters were raised for a second round.
@@ -143,6 +146,26 @@ impl Server {
 }
 
 impl State {
+    /// A server with a memory that began long ago.
+    fn new(number: usize) -> State {
+        // Before 1970, so that counters may be small.
+        let record = lock_script::record(number as u128 + 1, -2_000_000);
+        let mut keyspace = Keyspace::default();
+        keyspace.execute(&["SET", &lock_script::record_key(), &record]);
+        State {
+            empty: keyspace.snapshot(),
+            keyspace,
+            memory: Memory::of(&record, Duration::ZERO).unwrap(),
+            raised: 0,
+            healed: 0,
+            acquires: 0,
+            listeners: Vec::new(),
+            next_listener: 0,
+            mute: false,
+            claimed: None,
+        }
+    }
+
     /// Runs the lock script; what is announced goes to those who listen.
     pub(super) fn execute(&mut self, exchange: Exchange) -> (Answer, Vec<(Subscriber, News)>) {
         let Request {
@@ -156,7 +179,8 @@ impl State {
         self.keyspace.now = micros();
         self.keyspace.subscribers = [(lock_script::channel(key), audience)].into();
         let had_it = self.keyspace.string(key) == Some(&owner.value());
-        let answer = match node_model::run(&mut self.keyspace, std::slice::from_ref(&exchange)) {
+        let answer = match node_model::run(&mut self.keyspace, &self.memory, std::slice::from_ref(&exchange))
+        {
             Ok((mut replies, _)) => replies.remove(0),
             Err(fault) => Err(fault),
         };

@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use quorlock::node::{Action, Fault, Listener, Listening, Node, NodeState, Request};
 use tokio::sync::oneshot;
 
-use super::{Answer, Call, Desk, Parcel, is_plain};
+use super::{Answer, Call, Desk, Parcel};
 
 /// One server as a client sees it.
 pub(crate) struct SimulatedNode {
@@ -31,36 +31,27 @@ impl Node for SimulatedNode {
     }
 
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {
-        let (now, local, awake) = (
-            self.desk.now(),
-            self.desk.local(),
-            (self.desk.awake() * 1_000) as i64,
-        );
+        let (now, local) = (self.desk.now(), self.desk.local());
         let mut inner = self.desk.inner();
         let link = &inner.links[self.server];
-        if !link.up {
+        // M3: votes count only where the client has looked a short while ago.
+        let needs_look = matches!(
+            request.action,
+            Action::Acquire { guard: Some(_), .. } | Action::Extend { guarded: true, .. }
+        );
+        let is_known = !needs_look || local < link.looked.saturating_add(self.desk.look_period);
+        let Some((_, memory)) = link.memory.clone().filter(|_| link.up && is_known) else {
             let reason = "simulated".into();
             return ready(Err(Fault::Disconnected { reason })).boxed();
-        }
-        if let Action::Acquire {
-            guard: Some(guard), ..
-        } = request.action
-            && let Some(fault) = link.forgot_within(guard, awake)
-        {
-            inner.guard_refusals += 1;
-            return ready(Err(fault)).boxed();
-        }
+        };
         let latest = link.clock.as_ref().map_or(0, |clock| clock.latest(local));
         let call = Call {
             server: self.server,
             connection: link.connection,
             run: link.run,
             id: inner.id(),
-            latest: match is_plain(request.action) {
-                true => i64::MAX,
-                false => latest.saturating_add(budget.as_micros() as i64),
-            },
-            oldest: inner.links[self.server].oldest,
+            latest: latest.saturating_add(budget.as_micros() as i64),
+            memory,
             sent: now,
             budget: budget.as_millis() as u64,
             sent_local: local,
@@ -97,6 +88,10 @@ impl Node for SimulatedNode {
 
     fn connection(&self) -> Option<u64> {
         Some(self.desk.inner().links[self.server].connection.into())
+    }
+
+    fn epoch(&self) -> u64 {
+        self.desk.inner().links[self.server].epoch
     }
 
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {

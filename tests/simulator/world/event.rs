@@ -3,6 +3,7 @@
 use quorlock::node::{News, OwnerToken};
 
 use crate::desk::{Answer, Call};
+use crate::memory::MemoryId;
 use crate::plan::Trouble;
 use crate::server::Memory;
 use crate::store::{Write, Written};
@@ -26,6 +27,26 @@ pub(crate) enum Event {
         client: usize,
         server: usize,
         run: u32,
+        sent_local: i64,
+    },
+    /// A client is to look at a server again (M3).
+    Look {
+        client: usize,
+        server: usize,
+    },
+    /// It does, over this connection, which it takes for one to that memory, in that run.
+    Looks {
+        client: usize,
+        server: usize,
+        connection: u32,
+        taken_for: Option<(MemoryId, u32)>,
+        sent_local: i64,
+    },
+    Looked {
+        client: usize,
+        server: usize,
+        connection: u32,
+        found: Option<MemoryId>,
         sent_local: i64,
     },
     /// A subscription reaches its server.
@@ -78,6 +99,9 @@ impl Event {
             | Event::Write(client, ..)
             | Event::Written(client, ..)
             | Event::Lost { client, .. }
+            | Event::Look { client, .. }
+            | Event::Looks { client, .. }
+            | Event::Looked { client, .. }
             | Event::Dial { client, .. }
             | Event::Dialled { client, .. }
             | Event::Mend { client, .. }

@@ -6,7 +6,7 @@ use quorlock::node::{Action, Fault, Reply};
 
 use super::World;
 use super::event::Event;
-use crate::desk::{Answer, Call, Probe};
+use crate::desk::{Answer, Call};
 use crate::heap::Tail;
 
 /// T4, as `src/redis/link.rs` has it: how long a connection may leave a call unanswered.
@@ -79,6 +79,11 @@ impl World {
             let mut book = self.ledger.book();
             book.tally.count("requests executed");
             match (&answer, call.request.action) {
+                (Err(Fault::Restarted { .. }), Action::Extend { .. }) => {
+                    book.tally.count("extended, which does not count yet");
+                }
+                (Err(Fault::Restarted { .. }), _) => book.tally.count("guard refused"),
+                (Err(Fault::OtherMemory), _) => book.tally.count("refused by another memory"),
                 (Err(Fault::TooLate), _) => book.tally.count("late SET refused"),
                 (Ok(Reply::Raised { .. }), _) => book.tally.count("second round: raised"),
                 (Ok(Reply::Released { .. }), _) => {
@@ -129,7 +134,22 @@ impl World {
                 self.log.note(self.now, &numbers, || {
                     format!("client {client} hears of server {server}, id {}", call.id)
                 });
+                let is_other = answer == Err(Fault::OtherMemory);
                 self.clients[client].inside(|desk| desk.answered(&call, answer, time));
+                if is_other {
+                    self.give_up(client, server, call.connection);
+                }
+            }
+            Event::Looked {
+                connection,
+                found,
+                sent_local,
+                ..
+            } => {
+                if !self.clients[client].inside(|desk| desk.looked(server, connection, found, sent_local)) {
+                    self.tally("another memory found");
+                    self.give_up(client, server, connection);
+                }
             }
             Event::Lost { connection, .. }
                 if self.clients[client].inside(|desk| desk.disconnected(server, connection)) =>
@@ -153,12 +173,19 @@ impl World {
                     format!("client {client} gives up its connection to server {server}")
                 });
             self.tally("connections given up");
-            self.clients[client].inside(|desk| desk.disconnected(server, call.connection));
-            if self.rng.bool() {
-                self.wires[client][server].reset_before = call.connection + 1;
-            }
-            self.push(self.now + 1, Event::Dial { client, server });
+            self.give_up(client, server, call.connection);
         }
+    }
+
+    /// The client ends a connection, and makes another one.
+    fn give_up(&mut self, client: usize, server: usize, connection: u32) {
+        if !self.clients[client].inside(|desk| desk.disconnected(server, connection)) {
+            return;
+        }
+        if self.rng.bool() {
+            self.wires[client][server].reset_before = connection + 1;
+        }
+        self.push(self.now + 1, Event::Dial { client, server });
     }
 
     pub(super) fn dial(&mut self, client: usize, server: usize) {
@@ -190,25 +217,12 @@ impl World {
         {
             return self.push(self.now + 50, Event::Dial { client, server });
         }
-        let probe = self.probe(server, sent_local);
-        self.clients[client].inside(|desk| desk.connected(server, &probe));
+        self.connect(client, server, sent_local);
         let wire = &mut self.wires[client][server];
         (wire.there, wire.back) = (Tail::default(), Tail::default());
         self.log.note(self.now, &[8, client as u64, server as u64], || {
             format!("client {client} connected to server {server}")
         });
-    }
-
-    pub(super) fn probe(&self, server: usize, sent_local: i64) -> Probe {
-        let it = &self.servers[server];
-        Probe {
-            run: it.run,
-            time: it.clock.micros(self.now),
-            started: it.started,
-            remembers_since: it.remembers_since,
-            durable: it.durable,
-            sent_local,
-        }
     }
 
     pub(super) fn is_cut(&self, client: usize, server: usize) -> bool {

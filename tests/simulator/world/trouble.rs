@@ -56,6 +56,12 @@ impl World {
                     self.deafen(client, server);
                 }
             }
+            Trouble::Flush { server } => {
+                if self.servers[server].up {
+                    self.servers[server].flush();
+                    self.tally("flushed");
+                }
+            }
             Trouble::Step { server, by } => self.servers[server].clock.base += by * 1_000,
             Trouble::Pause {
                 client,

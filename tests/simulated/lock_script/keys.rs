@@ -1,0 +1,175 @@
+//! Keys: set, kept, extended and deleted (A7, A9, E1, L1, W2).
+
+use super::*;
+
+#[test]
+fn servers_that_refuse_writes_are_named_and_unchanged() {
+    for (trouble, fault) in [
+        (Trouble::ReadOnly, Fault::ReadOnly),
+        (Trouble::OutOfMemory, Fault::OutOfMemory),
+    ] {
+        let mut script = Script::new();
+        script.keyspace.trouble = trouble;
+        assert_eq!(script.ask(acquire(fencing(NOW, None))), Err(fault.clone()));
+        assert_eq!(script.ask(plain_acquire()), Err(fault.clone()));
+        assert_eq!(script.state(), (None, None));
+        let mut script = Script::held("5");
+        script.keyspace.trouble = trouble;
+        assert_eq!(script.ask(Action::Raise { token: token(9) }), Err(fault.clone()));
+        // A server without memory can still delete and extend.
+        let released = script.ask(release(Some(9)));
+        match trouble {
+            Trouble::ReadOnly => assert_eq!(released, Err(fault)),
+            _ => assert_eq!(released, Ok(Reply::Released { listeners: 0 })),
+        }
+        assert_eq!(script.state().1, Some("5"));
+    }
+}
+
+/// A key of another type is named as such (R5).
+#[test]
+fn other_data_under_the_locks_name_is_not_touched() {
+    let seed = fencing(NOW, None);
+    for action in [
+        acquire(seed),
+        plain_acquire(),
+        heal(seed, NOW),
+        Action::Raise { token: token(9) },
+        extend(TTL),
+        release(None),
+        release(Some(9)),
+    ] {
+        let mut script = Script::new();
+        script.command(&["RPUSH", KEY, "item"]);
+        assert_eq!(script.ask(action), Err(Fault::WrongType), "{action:?}");
+        assert_eq!(
+            script.command(&["RPUSH", KEY, "item"]),
+            Resp::Integer(2),
+            "{action:?}"
+        );
+    }
+}
+
+/// E1.
+#[test]
+fn an_extension_never_shortens() {
+    for (left, ttl, after) in [
+        (10_000, 4_000, 10_000),
+        (10_000, 30_000, 30_000),
+        (10_000, 10_000, 10_000),
+    ] {
+        let mut script = Script::held("5");
+        let answer = script.ask(extend(ms(ttl)));
+        assert_eq!(answer, Ok(Reply::Extended));
+        assert_eq!(script.ttl(KEY), Resp::Integer(after), "{left}, extended by {ttl}");
+    }
+    // It neither revives nor touches what is not the owner's.
+    let mut script = Script::held("5");
+    let extend = extend(ms(30_000));
+    assert_eq!(script.ask_as(owner(2), extend), Ok(Reply::Foreign));
+    assert_eq!(script.ttl(KEY), Resp::Integer(10_000));
+    script.pass(10_001);
+    assert_eq!(script.ask(extend), Ok(Reply::Missing));
+    assert_eq!(script.state().0, None);
+}
+
+/// L1, W2: the owner's release deletes and is announced; that of others is neither.
+#[test]
+fn a_release_deletes_and_announces_what_is_the_owners() {
+    for (owner_number, answer, announced) in [
+        (1, Ok(Reply::Released { listeners: 3 }), 1),
+        (2, Ok(Reply::Foreign), 0),
+    ] {
+        let mut script = Script::held("5");
+        script.keyspace.subscribers = [(lock_script::channel(KEY), 3)].into();
+        assert_eq!(script.ask_as(owner(owner_number), release(None)), answer);
+        assert_eq!(script.keyspace.effects.published.len(), announced);
+        assert_eq!(script.state().0.is_none(), announced == 1);
+    }
+    // Deleted it is, whether or not the user may say so.
+    let mut script = Script::held("5");
+    script.keyspace.trouble = Trouble::Forbidden("PUBLISH");
+    script.keyspace.subscribers = [(lock_script::channel(KEY), 3)].into();
+    assert_eq!(script.ask(release(None)), Ok(Reply::Released { listeners: 0 }));
+    assert_eq!(script.state().0, None);
+    // A lock that was never had is not announced.
+    let mut script = Script::held("5");
+    let quietly = Action::Release {
+        counter: None,
+        news: None,
+    };
+    assert_eq!(script.ask(quietly), Ok(Reply::Released { listeners: 0 }));
+    assert!(script.keyspace.effects.published.is_empty());
+}
+
+/// A9: the last moment is the last at which something is done.
+#[test]
+fn what_comes_too_late_changes_nothing() {
+    let seed = fencing(NOW, None);
+    for action in [acquire(seed), heal(seed, NOW), heal_without_tokens()] {
+        let mut script = Script::new();
+        assert_eq!(script.ask_by(owner(1), action, NOW - 1), Err(Fault::TooLate));
+        assert_eq!(script.state(), (None, None), "{action:?}");
+        assert!(script.ask_by(owner(1), action, NOW).is_ok(), "{action:?}");
+        assert!(script.state().0.is_some(), "{action:?}");
+    }
+    let mut script = Script::held("5");
+    let extend = extend(ms(30_000));
+    assert_eq!(script.ask_by(owner(1), extend, NOW - 1), Err(Fault::TooLate));
+    assert_eq!(script.ttl(KEY), Resp::Integer(10_000));
+    assert_eq!(script.ask_by(owner(1), extend, NOW), Ok(Reply::Extended));
+    // What deletes or raises is never late.
+    assert!(
+        script
+            .ask_by(owner(1), Action::Raise { token: token(9) }, 0)
+            .is_ok()
+    );
+    assert!(script.ask_by(owner(1), release(None), 0).is_ok());
+}
+
+/// A7, W3.
+#[test]
+fn who_finds_the_key_taken_is_told_by_whom_and_for_how_long() {
+    let seed = fencing(NOW, None);
+    let mut script = Script::held(&NOW.to_string());
+    script.keyspace.subscribers = [(lock_script::channel(KEY), 2)].into();
+    script.pass(4_000);
+    for action in [acquire(seed), plain_acquire()] {
+        let held = Reply::Held {
+            remaining: Some(ms(6_000)),
+            holder: Some(owner(1)),
+            listeners: 2,
+        };
+        assert_eq!(script.ask_as(owner(2), action), Ok(held), "{action:?}");
+    }
+    // The own token is as good as having set it, and lives no longer for that.
+    assert_eq!(script.ask(acquire(seed)), granted(NOW + 1));
+    assert_eq!(script.ttl(KEY), Resp::Integer(6_000));
+    // A key without an expiry, and with somebody else's text.
+    script.command(&["SET", KEY, "job"]);
+    let held = Reply::Held {
+        remaining: None,
+        holder: None,
+        listeners: 2,
+    };
+    assert_eq!(script.ask(acquire(seed)), Ok(held));
+}
+
+/// W1, T2: requests of one call are executed in order, and none spoils another.
+#[test]
+fn one_call_passes_the_lock_on() {
+    let mut script = Script::held(&NOW.to_string());
+    script.command(&["RPUSH", "list", "item"]);
+    let mut other = script.exchange(owner(1), acquire(fencing(NOW, None)), NOW);
+    other.request = lock_script::request("list", owner(1), other.request.action);
+    let call = [
+        script.exchange(owner(1), release(None), NOW),
+        other,
+        script.exchange(owner(2), acquire(fencing(NOW, None)), NOW),
+    ];
+    let (answers, time) = node_model::run(&mut script.keyspace, &script.memory, &call).unwrap();
+    let released = Ok(Reply::Released { listeners: 0 });
+    assert_eq!(answers, [released, Err(Fault::WrongType), granted(NOW + 1)]);
+    assert_eq!(time, Some(NOW));
+    assert_eq!(script.state().0, Some(&*owner(2).value()));
+}

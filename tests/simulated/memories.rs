@@ -1,0 +1,75 @@
+//! Votes of memories that are gone do not count (M7).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::node::{Action, Fault};
+use quorlock::{AcquireError, ExtendError, Redlock};
+use tokio::time::sleep;
+
+use crate::nodes::{Plan, Puppet, at_once, ms, puppets, redlock, yes};
+
+const TTL: Duration = ms(10_000);
+
+/// Node 0 says yes at once, node 1 a moment later, node 2 never.
+fn nodes(action_that_takes_long: fn(&Action) -> bool) -> Vec<Arc<Puppet>> {
+    puppets(3, move |node, action| match node {
+        1 if action_that_takes_long(&action) => Plan::Answer(ms(50), Ok(yes(action))),
+        2 if !matches!(action, Action::Release { .. }) => at_once(Err(Fault::OutOfMemory)),
+        _ => at_once(Ok(yes(action))),
+    })
+}
+
+/// When the node turns out to be another memory: not at all, before it has answered all, or behind it.
+#[tokio::test(start_paused = true)]
+async fn a_grant_counts_only_while_the_memory_is_known_to_be_there() {
+    for (node, is_won) in [(None, true), (Some(0), false), (Some(1), false), (Some(2), true)] {
+        let nodes = nodes(|action| matches!(action, Action::Acquire { .. }));
+        let manager = redlock(&nodes, Redlock::builder());
+        let request = manager.lock("job").ttl(TTL).watchdog(false);
+        let begins_anew = async {
+            sleep(ms(20)).await;
+            if let Some(node) = node {
+                nodes[node].begin_anew();
+            }
+        };
+        let (outcome, ()) = tokio::join!(request.try_acquire(), begins_anew);
+        match outcome {
+            Ok(_) => assert!(is_won, "{node:?}"),
+            Err(error) => {
+                assert!(!is_won, "{node:?}: {error}");
+                assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_counts_only_while_the_memory_is_known_to_be_there() {
+    for (node, is_renewed) in [(None, true), (Some(0), false), (Some(2), true)] {
+        let nodes = nodes(|action| matches!(action, Action::Extend { .. }));
+        let manager = redlock(&nodes, Redlock::builder());
+        let request = manager.lock("job").ttl(TTL).watchdog(false);
+        let lease = request.try_acquire().await.unwrap();
+        let deadline = lease.deadline();
+        sleep(ms(100)).await;
+        let begins_anew = async {
+            sleep(ms(20)).await;
+            if let Some(node) = node {
+                nodes[node].begin_anew();
+            }
+        };
+        let (outcome, ()) = tokio::join!(lease.extend(), begins_anew);
+        match outcome {
+            Ok(_) => assert!(is_renewed, "{node:?}"),
+            Err(error) => {
+                assert!(!is_renewed, "{node:?}: {error}");
+                assert!(matches!(error, ExtendError::NoQuorum { .. }), "{error}");
+                assert_eq!(lease.deadline(), deadline);
+            }
+        }
+        // Nothing of a renewal that did not count is taken for granted later.
+        sleep(ms(500)).await;
+        assert_eq!(lease.deadline() > deadline, is_renewed, "{node:?}");
+    }
+}
