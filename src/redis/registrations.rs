@@ -51,6 +51,14 @@ struct Known {
     clients: Vec<(View, String)>,
 }
 
+/// What all nodes know of one list.
+#[derive(Default)]
+struct Merged {
+    remaining: Duration,
+    registered_on: BTreeSet<Arc<str>>,
+    clients: BTreeSet<Arc<str>>,
+}
+
 /// Asks all nodes.
 pub(crate) async fn registrations(
     configs: Vec<NodeConfig>,
@@ -64,29 +72,28 @@ pub(crate) async fn registrations(
         (name, answer.unwrap_or_else(late))
     });
     let mut found = Registrations::default();
-    let mut lists: BTreeMap<Vec<Arc<str>>, (Duration, BTreeSet<Arc<str>>, BTreeSet<Arc<str>>)> =
-        BTreeMap::new();
+    let mut lists: BTreeMap<Vec<Arc<str>>, Merged> = BTreeMap::new();
     for (name, answer) in join_all(asked).await {
         match answer {
             Ok(known) => {
                 for (view, remaining) in known.lists {
-                    let (longest, nodes, _) = lists.entry(view.addresses()).or_default();
-                    *longest = remaining.max(*longest);
-                    nodes.insert(name.clone());
+                    let list = lists.entry(view.addresses()).or_default();
+                    list.remaining = remaining.max(list.remaining);
+                    list.registered_on.insert(name.clone());
                 }
                 for (view, client) in known.clients {
-                    let (_, _, clients) = lists.entry(view.addresses()).or_default();
-                    clients.insert(client.into());
+                    let list = lists.entry(view.addresses()).or_default();
+                    list.clients.insert(client.into());
                 }
             }
             Err(fault) => found.faults.push((name, fault)),
         }
     }
-    let list = |(nodes, (remaining, registered_on, clients))| NodeList {
+    let list = |(nodes, list): (Vec<Arc<str>>, Merged)| NodeList {
         nodes,
-        remaining,
-        registered_on: Vec::from_iter(registered_on),
-        clients: Vec::from_iter(clients),
+        remaining: list.remaining,
+        registered_on: Vec::from_iter(list.registered_on),
+        clients: Vec::from_iter(list.clients),
     };
     found.lists = lists.into_iter().map(list).collect();
     found

@@ -43,7 +43,7 @@ pub(crate) struct Call {
 
 /// What a client has for the world.
 pub(crate) enum Parcel {
-    Call(Call),
+    Call(Box<Call>),
     Write(u64, Write),
     /// It listens to a key on a server from now on; or no more.
     Listen(usize, u64),

@@ -168,7 +168,7 @@ impl World {
         let now = self.clients[client].time;
         for parcel in self.clients[client].take_outbox() {
             match parcel {
-                Parcel::Call(call) => self.send(client, now, call),
+                Parcel::Call(call) => self.send(client, now, *call),
                 Parcel::Write(id, write) => {
                     let most = if self.rng.u8(..20) == 0 { 300 } else { 5 };
                     let latency = self.rng.u64(1..=most);

@@ -73,7 +73,7 @@ impl Node for SimulatedNode {
         }
         let (reply, answer) = oneshot::channel();
         inner.links[self.server].waiting.insert(call.id, reply);
-        inner.outbox.push(Parcel::Call(call));
+        inner.outbox.push(Parcel::Call(Box::new(call)));
         drop(inner);
         self.desk.sent.notify_one();
         async move {

@@ -145,11 +145,9 @@ impl World {
                 found,
                 sent_local,
                 ..
-            } => {
-                if !self.clients[client].inside(|desk| desk.looked(server, connection, found, sent_local)) {
-                    self.tally("another memory found");
-                    self.give_up(client, server, connection);
-                }
+            } if !self.clients[client].inside(|desk| desk.looked(server, connection, found, sent_local)) => {
+                self.tally("another memory found");
+                self.give_up(client, server, connection);
             }
             Event::Lost { connection, .. }
                 if self.clients[client].inside(|desk| desk.disconnected(server, connection)) =>
