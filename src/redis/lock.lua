@@ -74,11 +74,10 @@ local function raise(counter, from, to)
 end
 
 local last = #KEYS
-local channel = CHANNEL .. ARGV[last]:sub(35)
 
 -- How many listen for the releases of the lock. Nothing, where the user may not be told.
 local function listeners(key)
-  return redis.pcall('PUBSUB', 'NUMSUB', key .. channel)[2]
+  return redis.pcall('PUBSUB', 'NUMSUB', key .. CHANNEL .. ARGV[last]:sub(35))[2]
 end
 
 -- W2: deletes the key, and tells those who wait elsewhere.
@@ -87,7 +86,7 @@ local function release(key, item)
   if type(deleted) == 'table' then return deleted end
   local news = item:sub(38, 38)
   if news == '-' then return DONE end
-  local told = redis.pcall('PUBLISH', key .. channel, news .. item:sub(2, 37))
+  local told = redis.pcall('PUBLISH', key .. CHANNEL .. ARGV[last]:sub(35), news .. item:sub(2, 37))
   -- Deleted it is, whether or not the user may say so.
   if type(told) ~= 'number' or told == 0 then return DONE end
   -- Some of those may listen to everything, and do not wait for this.
