@@ -92,6 +92,6 @@ impl Who {
 
     /// Whether the lock is taken with a command of its own, and not in a script.
     pub(crate) fn sends_set(self) -> bool {
-        matches!(self, Who::QuorlockPlain | Who::Rslock | Who::RslockTuned)
+        matches!(self, Who::Rslock | Who::RslockTuned)
     }
 }

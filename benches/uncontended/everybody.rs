@@ -160,7 +160,7 @@ impl Everybody {
                 SCRIPTED_FLOOR,
                 server_time(&self.scripted_floor, testbed, pairs, false).await?,
             ),
-            (PLAIN, server_time(&self.plain, testbed, pairs, true).await?),
+            (PLAIN, server_time(&self.plain, testbed, pairs, false).await?),
             (
                 SCRIPTED,
                 server_time(&self.scripted, testbed, pairs, false).await?,

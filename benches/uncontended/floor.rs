@@ -42,10 +42,10 @@ impl Floor {
         for address in addresses {
             let mut stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
-            stream.write_all(&wire::command(&["SCRIPT", "LOAD", requests.script()]))?;
-            let mut answer = [0; 5 + 40 + 2]; // "$40", the digest
+            stream.write_all(&requests.preparation())?;
+            let mut answer = [0; wire::PREPARED];
             stream.read_exact(&mut answer)?;
-            digest = String::from_utf8_lossy(&answer[5..45]).into_owned();
+            digest = wire::digest(&answer);
             nodes.push(Connection {
                 stream,
                 owed: 0,

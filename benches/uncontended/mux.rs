@@ -34,12 +34,10 @@ impl Mux {
         for address in addresses {
             let mut stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
-            stream
-                .write_all(&wire::command(&["SCRIPT", "LOAD", requests.script()]))
-                .await?;
-            let mut answer = [0; 5 + 40 + 2];
+            stream.write_all(&requests.preparation()).await?;
+            let mut answer = [0; wire::PREPARED];
             stream.read_exact(&mut answer).await?;
-            digest = String::from_utf8_lossy(&answer[5..45]).into_owned();
+            digest = wire::digest(&answer);
             nodes.push(multiplex(stream));
         }
         Ok(Mux {

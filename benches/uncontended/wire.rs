@@ -19,8 +19,11 @@ pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// What quorlock puts in front of names.
-pub(crate) const PREFIX: &str = "quorlock:";
+/// In front of names: as long as what quorlock puts there. Its keys and its record stay its own.
+pub(crate) const PREFIX: &str = "handmade:";
+const RECORD_KEY: &str = "handmade:#node";
+/// What the record begins with.
+const STAMP: &str = "1 00000000000000000000000000000001";
 
 /// Which requests a lock is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,34 +32,37 @@ pub(crate) enum Requests {
     Plain,
     /// quorlock's own, to the byte: its script for both.
     Scripted,
-    /// quorlock's own with fencing off: `SET NX PX`, its script.
+    /// quorlock's own with fencing off.
     Unfenced,
 }
 
 impl Requests {
-    /// What a server has to know before.
-    pub(crate) fn script(self) -> &'static str {
-        match self {
+    /// What a server has to know before: the record of its memory, and the script.
+    pub(crate) fn preparation(self) -> Vec<u8> {
+        let record = format!("{STAMP} {:016} {:016} - {:040} -", 1, 0, 0);
+        let script = match self {
             Requests::Plain => UNLOCK,
             Requests::Scripted | Requests::Unfenced => LOCK,
-        }
+        };
+        let mut bytes = command(&["SET", RECORD_KEY, &record]);
+        bytes.extend(command(&["SCRIPT", "LOAD", script]));
+        bytes
     }
 
     pub(crate) fn acquire(self, digest: &str, key: &str, token: &str) -> Vec<u8> {
         let ttl = TTL.as_millis();
+        let (latest, earliest) = (9_999_999_999_999_999_u64, 0);
         match self {
-            Requests::Plain | Requests::Unfenced => {
-                command(&["SET", key, token, "NX", "PX", &ttl.to_string()])
-            }
+            Requests::Plain => command(&["SET", key, token, "NX", "PX", &ttl.to_string()]),
+            Requests::Unfenced => scripted(digest, key, &format!("s{token}{latest:016}{earliest:016}{ttl}")),
             Requests::Scripted => {
-                let latest = 9_999_999_999_999_999_u64;
                 let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let (oldest, retention) = (2, 24 * 3_600 * 1_000);
                 let item = format!(
-                    "a{token}{latest:016}{:016}{oldest:016}{retention:016}{ttl}",
+                    "a{token}{latest:016}{earliest:016}{:016}{oldest:016}{retention:016}{ttl}",
                     seed.as_micros()
                 );
-                command(&["EVALSHA", digest, "1", key, &item])
+                scripted(digest, key, &item)
             }
         }
     }
@@ -64,11 +70,20 @@ impl Requests {
     pub(crate) fn release(self, digest: &str, key: &str, token: &str) -> Vec<u8> {
         match self {
             Requests::Plain => command(&["EVALSHA", digest, "1", key, token]),
-            Requests::Scripted | Requests::Unfenced => {
-                command(&["EVALSHA", digest, "1", key, &format!("r{token}f")])
-            }
+            Requests::Scripted | Requests::Unfenced => scripted(digest, key, &format!("r{token}f")),
         }
     }
+}
+
+fn scripted(digest: &str, key: &str, item: &str) -> Vec<u8> {
+    command(&["EVALSHA", digest, "2", key, RECORD_KEY, item, STAMP])
+}
+
+/// How long the answers to the preparation are, and where the script's digest stands in them.
+pub(crate) const PREPARED: usize = "+OK\r\n$40\r\n".len() + 40 + 2;
+
+pub(crate) fn digest(prepared: &[u8; PREPARED]) -> String {
+    String::from_utf8_lossy(&prepared[PREPARED - 42..PREPARED - 2]).into_owned()
 }
 
 /// Puts answers together of the lines in which they come. No string in them has a line's end in it.

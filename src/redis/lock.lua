@@ -27,7 +27,8 @@
 -- them, where it was looked at, the node's time in microseconds. Errors are caught one by one, so that no request spoils the
 -- others.
 --
--- Numbers stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself.
+-- Numbers stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself. Digits become a number by + 0,
+-- which is faster than a call of tonumber.
 --
 -- All of this text runs with each call, and mostly for a single "a" or "r": so there are few functions and no tables that have to
 -- be made first.
@@ -38,11 +39,11 @@ local COUNTER, CHANNEL = '#fence', '#free'
 -- Starts a counter anew that was missing, or is older than this memory, at no less than "least" and than "oldest": what it
 -- is then, or an error (F5).
 local function start(counter, item, now, oldest, least)
-  local seed = tonumber(item:sub(70, 85))
+  local seed = item:sub(70, 85) + 0
   -- A seed that is more than a second off is not believed.
   if math.abs(seed - now) > 1000000 then seed = now end
   seed = math.max(seed, oldest, least)
-  local text, retention = ('%.0f'):format(seed), tonumber(item:sub(102, 117))
+  local text, retention = ('%.0f'):format(seed), item:sub(102, 117) + 0
   local set
   if retention > 0 then
     set = redis.pcall('SET', counter, text, 'PX', ('%.0f'):format(retention))
@@ -57,7 +58,7 @@ end
 local function lengthen(counter, f, item, now)
   local left = redis.pcall('PTTL', counter)
   if type(left) == 'table' or left < 0 then return end
-  local retention = tonumber(item:sub(102, 117))
+  local retention = item:sub(102, 117) + 0
   if retention == 0 then
     redis.pcall('PERSIST', counter)
   elseif f < now + 1000000 then
@@ -72,11 +73,10 @@ local function raise(counter, from, to)
 end
 
 local last = #KEYS
-local channel = CHANNEL .. ARGV[last]:sub(35)
 
 -- How many listen for the releases of the lock. Nothing, where the user may not be told.
 local function listeners(key)
-  return redis.pcall('PUBSUB', 'NUMSUB', key .. channel)[2]
+  return redis.pcall('PUBSUB', 'NUMSUB', key .. CHANNEL .. ARGV[last]:sub(35))[2]
 end
 
 -- W2: deletes the key, and tells those who wait elsewhere.
@@ -85,7 +85,7 @@ local function release(key, item)
   if type(deleted) == 'table' then return deleted end
   local news = item:sub(38, 38)
   if news == '-' then return DONE end
-  local told = redis.pcall('PUBLISH', key .. channel, news .. item:sub(2, 37))
+  local told = redis.pcall('PUBLISH', key .. CHANNEL .. ARGV[last]:sub(35), news .. item:sub(2, 37))
   -- Deleted it is, whether or not the user may say so.
   if type(told) ~= 'number' or told == 0 then return DONE end
   -- Some of those may listen to everything, and do not wait for this.
@@ -112,11 +112,11 @@ for i = 1, last - 1 do
   end
   if not releases and not known then
     reply = OTHER_MEMORY
-  elseif ttl and now > tonumber(item:sub(38, 53)) then
+  elseif ttl and now > item:sub(38, 53) + 0 then
     -- A9: what was under way for too long refuses itself.
     reply = TOO_LATE
   elseif operation == 'a' or operation == 's' or operation == 'm' then
-    if now < tonumber(item:sub(54, 69)) then
+    if now < item:sub(54, 69) + 0 then
       -- R2: what this node was told before its memory began may still be held.
       reply = TOO_EARLY
     else
@@ -126,7 +126,7 @@ for i = 1, last - 1 do
         reply = set.err
       elseif set or holder == token then
         -- A7: the own token is as good as having set it.
-        local counter, oldest = key .. COUNTER, tonumber(item:sub(86, 101))
+        local counter, oldest = key .. COUNTER, operation ~= 's' and item:sub(86, 101) + 0
         if operation == 'a' then
           -- F1: counts a grant.
           reply = redis.pcall('INCR', counter)
@@ -141,7 +141,7 @@ for i = 1, last - 1 do
           -- E4: the node learns of a lease that it did not grant. Nothing is counted.
           reply = redis.pcall('GET', counter)
           if type(reply) ~= 'table' then
-            local f, to = tonumber(reply or 0) or 0, tonumber(item:sub(118, 133))
+            local f, to = tonumber(reply or 0) or 0, item:sub(118, 133) + 0
             if f < oldest then
               reply = start(counter, item, now, oldest, to)
             else
@@ -170,7 +170,7 @@ for i = 1, last - 1 do
     if both.err then
       reply = both.err
     else
-      local from, to = tonumber(both[2]), tonumber(item:sub(releases and 39 or 38))
+      local from, to = tonumber(both[2]), item:sub(releases and 39 or 38) + 0
       if not both[1] then
         -- R5: MGET has other data than a string as nothing.
         local there = redis.pcall('GET', key)
@@ -207,7 +207,7 @@ for i = 1, last - 1 do
         reply = redis.pcall('PEXPIRE', key, left > tonumber(text) and left or text)
       end
       -- A memory that has just begun counts for nothing, though it may keep the key.
-      if type(reply) ~= 'table' then reply = now < tonumber(item:sub(54, 69)) and TOO_EARLY or DONE end
+      if type(reply) ~= 'table' then reply = now < item:sub(54, 69) + 0 and TOO_EARLY or DONE end
     end
     if type(reply) == 'table' then reply = reply.err end
   end
