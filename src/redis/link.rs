@@ -95,9 +95,27 @@ pub(super) struct Endpoint {
     pub(super) look_period: Duration,
     /// The memory that the server at this node was found not to be, although its record says so.
     pub(super) disowned: Arc<Mutex<Option<MemoryId>>>,
+    /// The memory that this client used last at the address, and when it looked at it last (microseconds of our clock).
+    pub(super) last_used: Mutex<Option<(MemoryId, i64)>>,
 }
 
 impl Endpoint {
+    /// Records that the memory has just been looked at.
+    pub(super) fn record_use(&self, memory: MemoryId) {
+        *lock(&self.last_used) = Some((memory, self.time.now()));
+    }
+
+    /// Whether the record of another memory is older than the last look at the memory that was used before it, by more than a
+    /// look period. `age` and `now` are in microseconds.
+    ///
+    /// The guard of a new memory begins when clients leave the old one. That of such an older memory began too early: the
+    /// address has led back, and locks were granted elsewhere meanwhile.
+    pub(super) fn is_outdated(&self, memory: MemoryId, age: i64, now: i64) -> bool {
+        let period = i64::try_from(self.look_period.as_micros()).unwrap_or(i64::MAX);
+        let last = *lock(&self.last_used);
+        last.is_some_and(|(used, at)| used != memory && age > now.saturating_sub(at).saturating_add(period))
+    }
+
     pub(super) fn database(&self) -> u8 {
         self.config.database.unwrap_or(0)
     }
@@ -204,6 +222,7 @@ impl Link {
             self.memory().id,
         );
         entered.map_err(Fault::Unfit)?;
+        endpoint.record_use(self.memory().id);
         let (sent, received, time) = self.first_time;
         // Nothing that was known of the clock of another server holds.
         match before.is_some_and(|before| before.process.run_id != self.process.run_id) {

@@ -456,6 +456,7 @@ impl Members {
             link.disown();
             return None;
         }
+        self.nodes[number].endpoint.record_use(link.memory().id);
         Some(Answer {
             number,
             link: link.clone(),

@@ -58,7 +58,9 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
         let finding = found.as_ref().map_or(Finding::New, |record| {
             let is_disowned = *lock(&endpoint.disowned) == Some(record.id);
             let look = Look {
-                is_taken: is_disowned || endpoint.roll.is_taken(endpoint.number, record.id),
+                is_taken: is_disowned
+                    || endpoint.roll.is_taken(endpoint.number, record.id)
+                    || endpoint.is_outdated(record.id, seen.time.2.saturating_sub(record.since), seen.time.1),
                 has_registrations: seen.has_registrations,
             };
             // A guard that counts from a time to come could last for ever.

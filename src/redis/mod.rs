@@ -136,6 +136,7 @@ impl RedisNode {
                 timeout,
                 look_period,
                 disowned: Arc::default(),
+                last_used: Default::default(),
             });
             let lane = Arc::new(Lane::new(time));
             Member { endpoint, lane }

@@ -1,8 +1,11 @@
 //! Addresses that lead to new, empty servers while the old servers live on.
 
-use quorlock::testbed::{Data, Testbed};
+use quorlock::node::NodeState;
+use quorlock::testbed::{Data, TestNode, Testbed};
+use tokio::time::sleep;
 
-use crate::{Client, Holders, short};
+use crate::common::eventually;
+use crate::{Client, Holders, WINDOW, info, short};
 
 /// The addresses of two of three nodes, from now on, lead to servers that have just been started.
 async fn move_two(testbed: &Testbed) {
@@ -60,4 +63,41 @@ async fn clients_of_old_and_new_servers_do_not_both_get_a_lock() {
     }
     first.end(&holders).await;
     second.succeed("job", &holders).await;
+}
+
+/// The first of three nodes moves to a new server, which votes by the time its address leads back to the old one. No node
+/// that is up when the second client asks was there when the first one took the lock.
+#[tokio::test]
+async fn an_address_that_leads_back_leads_to_a_server_that_has_missed_locks() {
+    let testbed = testbed().await;
+    let urls = testbed.urls()[..3].to_vec();
+    let holders = Holders::default();
+    let mut first = Client::connected("first", || short(&urls).watchdog(false)).await;
+    let mut second = Client::connected("second", || short(&urls).watchdog(false)).await;
+    first.succeed("job", &holders).await;
+    let [old, other, away, new, _] = testbed.nodes() else {
+        unreachable!("there are five")
+    };
+    let lead_to = |server: &TestNode| {
+        let proxy = old.proxy().unwrap();
+        proxy.lead_to(server.direct_addr());
+        proxy.drop_connections();
+    };
+    new.restart(Data::Wipe).await.unwrap();
+    lead_to(new);
+    for client in [&first, &second] {
+        eventually("the new server votes", async || {
+            let mut nodes = client.redlock().nodes().into_iter();
+            nodes.all(|node| matches!(node.state, NodeState::Up { .. }) && node.left_out.is_none())
+                && info(new, "connected_clients").await != "1"
+        })
+        .await;
+    }
+    away.kill().await.unwrap();
+    sleep(WINDOW / 2).await;
+    let lease = first.acquire("job", &holders).await;
+    lead_to(old);
+    other.kill().await.unwrap();
+    away.restart(Data::Keep).await.unwrap();
+    second.contest(&lease, &holders).await;
 }
