@@ -230,7 +230,12 @@ fn size(path: &Path) -> u64 {
 
 /// A snapshot that fails, for there is a folder in its place, on a server that is to refuse writes then.
 async fn cannot_persist(node: &TestNode) {
-    fs::create_dir(data(node).join("dump.rdb")).unwrap();
+    let snapshot = data(node).join("dump.rdb");
+    // What the node was given as a replica. Servers with a log do not read it.
+    if snapshot.exists() {
+        fs::remove_file(&snapshot).unwrap();
+    }
+    fs::create_dir(snapshot).unwrap();
     tell(node, &["BGSAVE", "SCHEDULE"]).await;
     eventually("a snapshot fails", || async {
         let info = ask(node, &["INFO", "persistence"]).await;

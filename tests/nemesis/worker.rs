@@ -18,7 +18,7 @@ use crate::workers::INTRUDERS;
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// The guard window. Shorter ones than the TTL are against the rules, and the shorter it is the more often clients look at
 /// their nodes.
-const WINDOW: Duration = Duration::from_secs(2);
+const WINDOW: Duration = Duration::from_secs(3);
 /// How long a client may take between two looks at its nodes.
 pub(crate) const LOOK_PERIOD: Duration = WINDOW.checked_div(6).unwrap();
 /// How long a node gives no new locks after its memory has begun.
