@@ -1,6 +1,6 @@
-//! Everything that goes wrong with servers, networks, clocks and clients, while several processes write under locks: no two
-//! hold one at the same time, unless what the promise builds on is broken; and whatever is broken, tokens rise, a store that
-//! looks at them takes no stale write, and nothing stays locked.
+//! Everything that goes wrong with servers, their data and addresses, networks, clocks and clients, while several processes
+//! write under locks: no two hold one at the same time, unless clocks are set; and even then, tokens rise, a store that looks at
+//! them takes no stale write, and nothing stays locked.
 //!
 //! `QUORLOCK_NEMESIS_SECONDS` says how long each trial takes, `QUORLOCK_SEED` which faults there are.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
