@@ -13,7 +13,7 @@ help:
 	@echo "make model         the rules of fencing tokens and of memories in larger worlds than the tests check (some ten minutes)"
 	@echo "make simulate      many simulated runs of clients and servers, for SECONDS=180 (and some minutes to build)"
 	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
-	@echo "make nemesis       everything that goes wrong with servers, networks, clocks and clients (MINUTES=10, and the build)"
+	@echo "make nemesis       everything that goes wrong with servers, data, addresses, networks, clocks and clients (MINUTES=10, and the build)"
 	@echo "make resources     what 100,000 leases and 10,000 waiters cost, and that nothing of it is left (ten minutes with the build)"
 	@echo "make mutants       deliberate faults in the code, each of which the tests must notice (some 20 minutes)"
 	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"

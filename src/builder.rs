@@ -312,8 +312,9 @@ async fn quorum_is_up(
     part: Part,
 ) -> Result<(), ConnectError> {
     let started = Instant::now();
-    let mut end = started + timeout;
-    let mut quorum_seen = false;
+    let end = started + timeout;
+    // A quorum that is gone again does not shorten the wait.
+    let mut grace_end = None;
     let mut watches: Vec<watch::Receiver<NodeState>> = nodes.iter().map(|node| node.watch()).collect();
     loop {
         let states: Vec<NodeState> = watches
@@ -334,10 +335,9 @@ async fn quorum_is_up(
         let unsettled =
             |node: &&Arc<RedisNode>| matches!(node.left_out(guard), Some(Fault::Unsettled { .. }));
         let settled = up - nodes.iter().filter(unsettled).count().min(up) >= quorum(nodes.len());
-        if settled && conflict.is_none() && !quorum_seen {
-            quorum_seen = true;
-            end = end.min(Instant::now() + GRACE);
-        }
+        grace_end =
+            (settled && conflict.is_none()).then(|| grace_end.unwrap_or_else(|| Instant::now() + GRACE));
+        let end = grace_end.map_or(end, |grace_end| end.min(grace_end));
         let over = Instant::now() >= end;
         if all_heard || over {
             if states

@@ -1,5 +1,7 @@
 //! Names that lead from one server to another, while the first lives on.
 
+use std::time::Duration;
+
 use libtest_mimic::Trial;
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{Redlock, ReleaseOutcome};
@@ -9,6 +11,8 @@ use crate::common::{MOMENT, eventually, unguarded};
 use crate::log::Log;
 use crate::network::{builder, lead, one_port, open};
 use crate::trial;
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -90,12 +94,15 @@ async fn waiters_move() {
     let [a, b] = testbed.nodes() else { unreachable!() };
     let [at_a, at_b] = one_port(["127.0.0.2", "127.0.0.3"]).await;
     let ((at_a, _door_a), (at_b, _door_b)) = (open(at_a, a), open(at_b, b));
-    let (on_a, on_b) = (unguarded([a.url()]).await, unguarded([b.url()]).await);
-    let _held = on_a.lock("job").acquire().await.unwrap();
+    let builder = || builder(format!("redis://waits.test:{}", at_a.port()));
+    // A client that does not follow.
+    lead("waits.test", &[at_b]);
+    let on_b = builder().guard_window(HOUR).connect().await.unwrap();
     let held = on_b.lock("job").acquire().await.unwrap();
+    let on_a = unguarded([a.url()]).await;
+    let _held = on_a.lock("job").acquire().await.unwrap();
     lead("waits.test", &[at_a]);
-    let builder = builder(format!("redis://waits.test:{}", at_a.port()));
-    let redlock = builder.connect().await.unwrap();
+    let redlock = builder().connect().await.unwrap();
     let waiting = tokio::spawn(redlock.lock("job").forever().acquire());
     eventually("it listens", async || listeners(a).await == 1).await;
 

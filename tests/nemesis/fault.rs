@@ -1,13 +1,16 @@
 //! What can go wrong.
 
+use std::ops::Range;
 use std::time::Duration;
+
+use crate::worker::LOOK_PERIOD;
 
 /// Which faults a trial has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manners {
     /// Those that locks are promised to survive.
     Promised,
-    /// Besides them, those that break what the promise builds on: clocks are set, and nodes forget without a restart.
+    /// Besides them, those that break what the promise builds on: clocks are set.
     Anything,
 }
 
@@ -45,10 +48,20 @@ pub(crate) enum Fault {
     /// A process that holds locks stops for longer than they last; it ends, and another one is started.
     WorkerStopped,
     WorkerKilled,
-
-    /// A node forgets, and nobody can notice; so do three at once.
+    /// A node is emptied while it runs; so are three at once.
     Flushed,
     MajorityFlushed,
+    /// A node becomes a replica of another server, takes over its data, and becomes a master again.
+    ReplicaFlipped,
+    /// A node is restarted with a copy of its data that is older than one look period.
+    BackupRestored,
+    /// Two nodes are restarted, each with the data of the other.
+    VolumesSwapped,
+    /// A node's address leads to a new server and later back, while both servers run.
+    AddressMoved,
+    /// A process with another list of nodes competes for the same locks.
+    ListsMixed,
+
     /// A node's clock is set, by more than a TTL or by less, and later set right.
     ClockForward,
     ClockForwardALittle,
@@ -73,8 +86,8 @@ pub(crate) enum Scope {
 impl Fault {
     pub(crate) fn all(manners: Manners) -> &'static [Fault] {
         use Fault::*;
-        const PROMISED: usize = 19;
-        const ALL: [Fault; 25] = [
+        const PROMISED: usize = 26;
+        const ALL: [Fault; 30] = [
             Killed,
             Emptied,
             Loading,
@@ -96,6 +109,11 @@ impl Fault {
             WorkerKilled,
             Flushed,
             MajorityFlushed,
+            ReplicaFlipped,
+            BackupRestored,
+            VolumesSwapped,
+            AddressMoved,
+            ListsMixed,
             ClockForward,
             ClockForwardALittle,
             ClockBack,
@@ -109,7 +127,7 @@ impl Fault {
 
     pub(crate) fn scope(self) -> Scope {
         match self {
-            Fault::WorkerStopped | Fault::WorkerKilled => Scope::Worker,
+            Fault::WorkerStopped | Fault::WorkerKilled | Fault::ListsMixed => Scope::Worker,
             Fault::ConnectionsDropped
             | Fault::ScriptsFlushed
             | Fault::ClientsKilled
@@ -119,18 +137,33 @@ impl Fault {
         }
     }
 
-    /// How many nodes lose their memory.
+    /// How many nodes lose their memory: they are left out of new locks until the restart guard ends.
     pub(crate) fn forgetting(self) -> usize {
         match self {
-            Fault::Emptied | Fault::Flushed => 1,
+            Fault::Emptied
+            | Fault::ReadOnly
+            | Fault::Flushed
+            | Fault::ReplicaFlipped
+            | Fault::BackupRestored
+            | Fault::AddressMoved => 1,
+            Fault::VolumesSwapped => 2,
             Fault::MajorityFlushed => 3,
             _ => 0,
         }
     }
 
-    /// Nodes that come back from it do not vote before the restart guard's window has passed.
-    pub(crate) fn is_guarded(self) -> bool {
-        matches!(self, Fault::Emptied | Fault::ReadOnly)
+    /// For how many milliseconds it lasts, at least and at most.
+    pub(crate) fn millis(self) -> Range<u64> {
+        let look = LOOK_PERIOD.as_millis() as u64;
+        match self {
+            // What was forgotten matters as long as a lease lives.
+            Fault::Emptied | Fault::VolumesSwapped => 100..300,
+            // The copy is to be older than every client's last look.
+            Fault::BackupRestored => 2 * look..6 * look,
+            // Some end before the guard of the new server does, and some after it.
+            Fault::AddressMoved => 500..5_000,
+            _ => 100..1_500,
+        }
     }
 
     /// By how many microseconds the clock is off.

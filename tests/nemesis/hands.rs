@@ -1,7 +1,7 @@
 //! Carries out what goes wrong with one node, and makes it good again.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use quorlock::testbed::{Data, Proxy, TestNode, Value};
@@ -64,11 +64,12 @@ async fn on_locks(node: &TestNode, script: &str) {
     tell(node, &command).await;
 }
 
-pub(crate) async fn break_it(node: &TestNode, fault: Fault) -> Held {
+/// `other` is the node that the fault also concerns: the new server, the master, the owner of the other volume.
+pub(crate) async fn break_it(node: &TestNode, fault: Fault, other: &TestNode) -> Held {
     match fault {
         Fault::Killed | Fault::Emptied => node.kill().await.unwrap(),
         Fault::Loading => {
-            if size(&node.folder().join("data")) < LITTLE {
+            if size(&data(node)) < LITTLE {
                 tell(node, &["EVAL", FILL, "0"]).await;
             }
             node.kill().await.unwrap();
@@ -93,14 +94,23 @@ pub(crate) async fn break_it(node: &TestNode, fault: Fault) -> Held {
         Fault::ClockForward | Fault::ClockForwardALittle | Fault::ClockBack | Fault::ClockBackALittle => {
             shift(node, fault.shift().unwrap());
         }
-        Fault::WorkerStopped | Fault::WorkerKilled => unreachable!("nothing to do with nodes"),
+        Fault::ReplicaFlipped => replicate(node, other).await,
+        Fault::BackupRestored => back_up(node),
+        Fault::VolumesSwapped => swap_volumes(node, other).await,
+        Fault::AddressMoved => {
+            other.restart(Data::Wipe).await.unwrap();
+            proxy(node).lead_to(other.direct_addr());
+        }
+        Fault::WorkerStopped | Fault::WorkerKilled | Fault::ListsMixed => {
+            unreachable!("nothing to do with nodes")
+        }
     }
     Held::Nothing
 }
 
 pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
     match fault {
-        Fault::Killed => node.restart(Data::Keep).await.unwrap(),
+        Fault::Killed | Fault::VolumesSwapped => node.restart(Data::Keep).await.unwrap(),
         Fault::Emptied => node.restart(Data::Wipe).await.unwrap(),
         Fault::Loading => {
             node.restart(Data::Keep).await.unwrap();
@@ -110,10 +120,12 @@ pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
         Fault::CutOff | Fault::Silent | Fault::RequestsHeld | Fault::AnswersHeld => proxy(node).heal(),
         Fault::Slowed => proxy(node).delay(Duration::ZERO),
         Fault::OutOfMemory => tell(node, &["CONFIG", "SET", "maxmemory", "0"]).await,
-        Fault::ReadOnly => tell(node, &["REPLICAOF", "NO", "ONE"]).await,
+        Fault::ReadOnly | Fault::ReplicaFlipped => tell(node, &["REPLICAOF", "NO", "ONE"]).await,
+        Fault::BackupRestored => restore_backup(node).await,
+        Fault::AddressMoved => proxy(node).lead_to(node.direct_addr()),
         Fault::CannotPersist => {
             tell(node, &["CONFIG", "SET", "save", ""]).await;
-            fs::remove_dir(node.folder().join("data/dump.rdb")).unwrap();
+            fs::remove_dir(data(node).join("dump.rdb")).unwrap();
         }
         Fault::WrongType => on_locks(node, GIVE_BACK).await,
         Fault::ConnectionLimit => {
@@ -130,13 +142,76 @@ pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
         | Fault::ClientsKilled
         | Fault::Flushed
         | Fault::MajorityFlushed => {}
-        Fault::WorkerStopped | Fault::WorkerKilled => unreachable!("nothing to do with nodes"),
+        Fault::WorkerStopped | Fault::WorkerKilled | Fault::ListsMixed => {
+            unreachable!("nothing to do with nodes")
+        }
     }
+}
+
+/// Ends the connections to the server that the node's address does not lead to any more.
+pub(crate) fn reconnect_all(node: &TestNode) {
+    proxy(node).drop_connections();
+}
+
+/// Returns when the replica has the master's data.
+async fn replicate(node: &TestNode, master: &TestNode) {
+    let port = master.direct_addr().port().to_string();
+    tell(node, &["REPLICAOF", "127.0.0.1", &port]).await;
+    eventually("the replica is in step", || async {
+        let info = ask(node, &["INFO", "replication"]).await;
+        info.as_str()
+            .unwrap_or_default()
+            .contains("master_link_status:up")
+    })
+    .await;
+}
+
+fn data(node: &TestNode) -> PathBuf {
+    node.folder().join("data")
+}
+
+fn backup(node: &TestNode) -> PathBuf {
+    node.folder().join("backup")
+}
+
+/// Copies the data of a server that runs. It does not rewrite its log meanwhile: that would take more data.
+fn back_up(node: &TestNode) {
+    copy(&data(node), &backup(node));
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&from, &to),
+            false => drop(fs::copy(from, to).unwrap()),
+        }
+    }
+}
+
+async fn restore_backup(node: &TestNode) {
+    node.kill().await.unwrap();
+    fs::remove_dir_all(data(node)).unwrap();
+    fs::rename(backup(node), data(node)).unwrap();
+    node.restart(Data::Keep).await.unwrap();
+}
+
+/// Both servers are down after that.
+async fn swap_volumes(node: &TestNode, other: &TestNode) {
+    for node in [node, other] {
+        node.kill().await.unwrap();
+    }
+    let aside = node.folder().join("aside");
+    fs::rename(data(node), &aside).unwrap();
+    fs::rename(data(other), data(node)).unwrap();
+    fs::rename(aside, data(other)).unwrap();
 }
 
 /// While it reads its log, a server answers every 1,024 commands, with LOADING.
 fn load_slowly(node: &TestNode) {
-    let commands = size(&node.folder().join("data")) / COMMAND;
+    let commands = size(&data(node)) / COMMAND;
     let each = LOADING / commands;
     let delay = match each.checked_sub(SLEEP) {
         Some(0) | None => format!("-{}", SLEEP / each.max(1)), // sleeps one time in so many
@@ -155,7 +230,12 @@ fn size(path: &Path) -> u64 {
 
 /// A snapshot that fails, for there is a folder in its place, on a server that is to refuse writes then.
 async fn cannot_persist(node: &TestNode) {
-    fs::create_dir(node.folder().join("data/dump.rdb")).unwrap();
+    let snapshot = data(node).join("dump.rdb");
+    // What the node was given as a replica. Servers with a log do not read it.
+    if snapshot.exists() {
+        fs::remove_file(&snapshot).unwrap();
+    }
+    fs::create_dir(snapshot).unwrap();
     tell(node, &["BGSAVE", "SCHEDULE"]).await;
     eventually("a snapshot fails", || async {
         let info = ask(node, &["INFO", "persistence"]).await;

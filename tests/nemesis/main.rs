@@ -1,6 +1,6 @@
-//! Everything that goes wrong with servers, networks, clocks and clients, while several processes write under locks: no two
-//! hold one at the same time, unless what the promise builds on is broken; and whatever is broken, tokens rise, a store that
-//! looks at them takes no stale write, and nothing stays locked.
+//! Everything that goes wrong with servers, their data and addresses, networks, clocks and clients, while several processes
+//! write under locks: no two hold one at the same time, unless clocks are set; and even then, tokens rise, a store that looks at
+//! them takes no stale write, and nothing stays locked.
 //!
 //! `QUORLOCK_NEMESIS_SECONDS` says how long each trial takes, `QUORLOCK_SEED` which faults there are.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -44,9 +44,12 @@ use report::{Left, Report};
 use server::tampered;
 use task::Task;
 use worker::TTL;
-use workers::{PROCESSES, Workers};
+use workers::{INTRUDERS, PROCESSES, Workers};
 
 const NODES: usize = 5;
+/// The servers besides them: the one that addresses are moved to, and the one that only other lists have.
+const SPARE: usize = NODES;
+const FOREIGN: usize = NODES + 1;
 /// For a look in passing.
 const SECONDS: u64 = 20;
 /// So long a trial goes on until there has been every fault,
@@ -56,7 +59,10 @@ const TELLING: u64 = 30;
 
 fn main() -> ExitCode {
     if let Some(task) = Task::from_env() {
-        return run(worker::work(task));
+        return match task.number {
+            ..INTRUDERS => run(worker::work(task)),
+            _ => run(worker::intrude(task)),
+        };
     }
     let mut arguments = Arguments::from_args();
     // Two at a time would disturb each other, as leases are short.
@@ -84,9 +90,10 @@ async fn trial(manners: Manners) {
     let seed = env::var("QUORLOCK_SEED").map_or_else(|_| fastrand::u64(..), |text| text.parse().unwrap());
     println!("{manners:?}: {seconds} s, QUORLOCK_SEED={seed}");
     let testbed = Testbed::builder()
-        .nodes(NODES)
+        .nodes(NODES + 2)
         .proxies(true)
         .server(tampered())
+        .arg("repl-diskless-sync-delay", "0")
         .start()
         .await
         .unwrap();
@@ -108,6 +115,7 @@ async fn trial(manners: Manners) {
             println!("{grants} grants, {faults} faults after {:.0?}", started.elapsed());
         }
     }
+    let lasted = started.elapsed();
     nemesis.make_good().await;
     let (struck, strokes) = (nemesis.struck, nemesis.strokes);
     // So long after its holder is gone, a key expires. Where clocks were set back, it lives for longer.
@@ -127,7 +135,7 @@ async fn trial(manners: Manners) {
             .count(),
         finally: locks(&testbed).await.len(),
     };
-    let report = Report::make(&history, manners, struck, &strokes, left).await;
+    let report = Report::make(&history, manners, lasted, struck, &strokes, left).await;
     println!("{report}");
     report.check();
     if seconds >= LONG {

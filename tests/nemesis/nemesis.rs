@@ -1,17 +1,19 @@
-//! Decides what goes wrong next: with never more than two of the five nodes at a time, but for what stops no votes.
+//! Decides what goes wrong next: with never more than two of the five nodes at a time, unless a majority is emptied.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::time::{Duration, Instant};
 
 use quorlock::testbed::{TestNode, Testbed};
 use tokio::time::sleep;
 
 use crate::fault::{Fault, Manners, STEP, Scope};
-use crate::hands::{Held, break_it, make_good};
+use crate::hands::{Held, break_it, make_good, reconnect_all};
 use crate::history::now;
 use crate::stroke::{Stroke, Victim};
 use crate::worker::{GUARD, TTL};
 use crate::workers::{PROCESSES, Workers};
+use crate::{FOREIGN, NODES, SPARE};
 
 const AT_A_TIME: usize = 2;
 /// After so long, a node that has forgotten its counters has got them from the others; and what a clock that was ahead has
@@ -20,7 +22,9 @@ const FORGETFUL: Duration = Duration::from_secs(1).saturating_add(STEP);
 
 enum Stage {
     Broken(Fault, Held),
-    /// All is well again, but the node does not vote yet.
+    /// The node's address leads back to its server, and some clients are still connected to the other one.
+    Divided,
+    /// All is well again, but the node gives no new locks yet.
     Guarded,
 }
 
@@ -35,6 +39,8 @@ pub(crate) struct Nemesis<'a> {
     broken: BTreeMap<usize, (Instant, Stage)>,
     /// The worker that is stopped, and until when.
     stopped: Option<(usize, Instant)>,
+    /// Until when a process with another list of nodes runs.
+    intruder: Option<Instant>,
     /// The nodes that forgot lately: since when they have been able to learn again.
     forgot: BTreeMap<usize, Instant>,
     /// When a clock was last ahead of the others.
@@ -54,6 +60,7 @@ impl<'a> Nemesis<'a> {
             deck: VecDeque::new(),
             broken: BTreeMap::new(),
             stopped: None,
+            intruder: None,
             forgot: BTreeMap::new(),
             ahead: None,
             struck: BTreeMap::new(),
@@ -89,13 +96,17 @@ impl<'a> Nemesis<'a> {
     }
 
     fn has_room(&self, fault: Fault) -> bool {
-        let room = match fault.scope() {
-            Scope::Node => self.broken.len() < AT_A_TIME,
-            Scope::Moment => true,
-            Scope::Worker => self.stopped.is_none(),
+        let room = match (fault, fault.scope()) {
+            // Without a node on which the workers' list stands, an intruder's list might be the first.
+            (Fault::ListsMixed, _) => self.intruder.is_none() && self.broken.len() <= AT_A_TIME,
+            (Fault::MajorityFlushed, _) => self.broken.is_empty() && self.intruder.is_none(),
+            (_, Scope::Node) => self.broken.len() + fault.forgetting().max(1) <= AT_A_TIME,
+            (_, Scope::Moment) => self.broken.len() + fault.forgetting() <= AT_A_TIME,
+            (_, Scope::Worker) => self.stopped.is_none(),
         };
         room && match fault.forgetting() {
             0 => true,
+            _ if self.manners == Manners::Promised => true,
             // F5: counters that are lost start from the clock, so those that started from a clock that was ahead have to be
             // past, where no quorum remembers them.
             3.. => self.forgot.is_empty() && self.ahead.is_none_or(|ahead| ahead.elapsed() > FORGETFUL),
@@ -109,27 +120,48 @@ impl<'a> Nemesis<'a> {
 
     /// Those that nothing is wrong with, in a random order.
     fn good_nodes(&mut self) -> Vec<usize> {
-        let all = 0..self.testbed.nodes().len();
+        let all = 0..NODES;
         let mut good: Vec<usize> = all.filter(|node| !self.broken.contains_key(node)).collect();
         self.random.shuffle(&mut good);
         good
     }
 
     async fn strike_node(&mut self, fault: Fault) {
-        let number = self.good_nodes()[0];
+        let good = self.good_nodes();
+        let other = match fault {
+            Fault::ReplicaFlipped if self.random.bool() => good[1],
+            Fault::VolumesSwapped => good[1],
+            _ => SPARE,
+        };
         let from = now();
-        let held = break_it(self.node(number), fault).await;
-        self.note(fault, false, Victim::Node(number), from);
+        let mut held = break_it(self.node(good[0]), fault, self.node(other)).await;
+        if fault == Fault::AddressMoved {
+            self.lead_some_clients(good[0]).await;
+        }
         if fault.shift().is_some_and(|shift| shift > 0) {
             self.ahead = Some(Instant::now());
         }
-        // What was forgotten matters as long as somebody holds it.
-        let longest = if fault == Fault::Emptied { 300 } else { 1_500 };
-        let until = Instant::now() + Duration::from_millis(self.random.u64(100..longest));
-        if fault.forgetting() > 0 {
-            self.forgot.insert(number, until + GUARD);
+        let until = Instant::now() + Duration::from_millis(self.random.u64(fault.millis()));
+        let nodes = if fault == Fault::VolumesSwapped { 2 } else { 1 };
+        for number in &good[..nodes] {
+            self.note(fault, false, Victim::Node(*number), from);
+            if fault.forgetting() > 0 {
+                self.forgot.insert(*number, until + GUARD);
+            }
+            let held = mem::replace(&mut held, Held::Nothing);
+            self.broken.insert(*number, (until, Stage::Broken(fault, held)));
         }
-        self.broken.insert(number, (until, Stage::Broken(fault, held)));
+    }
+
+    /// After a node's address was moved: all clients connect anew, or just a new one. Whether all do.
+    async fn lead_some_clients(&mut self, number: usize) -> bool {
+        let all = self.random.bool();
+        if all {
+            reconnect_all(self.node(number));
+        } else {
+            self.strike_worker(Fault::WorkerKilled).await;
+        }
+        all
     }
 
     async fn strike_for_a_moment(&mut self, fault: Fault) {
@@ -141,17 +173,30 @@ impl<'a> Nemesis<'a> {
         };
         for number in &good[..nodes] {
             let from = now();
-            break_it(self.node(*number), fault).await;
+            break_it(self.node(*number), fault, self.node(SPARE)).await;
             self.note(fault, false, Victim::Node(*number), from);
             if fault.forgetting() > 0 {
-                self.forgot.insert(*number, Instant::now());
+                self.leave_out(*number);
             }
         }
+    }
+
+    /// The node has begun a new memory.
+    fn leave_out(&mut self, number: usize) {
+        let votes = Instant::now() + GUARD;
+        self.broken.insert(number, (votes, Stage::Guarded));
+        self.forgot.insert(number, votes);
     }
 
     async fn strike_worker(&mut self, fault: Fault) {
         let worker = self.random.usize(..PROCESSES);
         let from = now();
+        if fault == Fault::ListsMixed {
+            let nodes = self.another_list();
+            self.workers.intrude(&nodes);
+            self.intruder = Some(Instant::now() + Duration::from_millis(self.random.u64(2_000..8_000)));
+            return self.note(fault, false, Victim::Intruder, from);
+        }
         if fault == Fault::WorkerKilled {
             self.workers.kill(worker).await;
         } else {
@@ -160,6 +205,20 @@ impl<'a> Nemesis<'a> {
             self.stopped = Some((worker, Instant::now() + longer));
         }
         self.note(fault, false, Victim::Worker(worker), from);
+    }
+
+    /// Three of the nodes; or all, of which one is another; or all, and two more.
+    fn another_list(&mut self) -> Vec<String> {
+        let mut urls = self.testbed.urls();
+        let foreign = urls.swap_remove(FOREIGN);
+        let spare = urls.swap_remove(SPARE);
+        self.random.shuffle(&mut urls);
+        match self.random.u8(..3) {
+            0 => urls.truncate(3),
+            1 => urls[0] = foreign,
+            _ => urls.extend([foreign, spare]),
+        }
+        urls
     }
 
     fn note(&mut self, fault: Fault, mended: bool, victim: Victim, from: i64) {
@@ -179,29 +238,50 @@ impl<'a> Nemesis<'a> {
             self.workers.resume(worker);
             self.note(Fault::WorkerStopped, true, Victim::Worker(worker), from);
         }
+        if self.intruder.take_if(|until| *until <= due).is_some() {
+            let from = now();
+            self.workers.expel().await;
+            self.note(Fault::ListsMixed, true, Victim::Intruder, from);
+        }
         let nodes = self.broken.iter().filter(|(_, (until, _))| *until <= due);
         for number in nodes.map(|(number, _)| *number).collect::<Vec<_>>() {
-            let Some((_, Stage::Broken(fault, held))) = self.broken.remove(&number) else {
-                continue;
-            };
-            let from = now();
-            make_good(self.node(number), fault, held).await;
-            self.note(fault, true, Victim::Node(number), from);
-            if fault.shift().is_some_and(|shift| shift > 0) {
-                self.ahead = Some(Instant::now());
+            match self.broken.remove(&number) {
+                Some((_, Stage::Broken(fault, held))) => self.repair(number, fault, held).await,
+                Some((_, Stage::Divided)) => {
+                    reconnect_all(self.node(number));
+                    self.leave_out(number);
+                }
+                Some((_, Stage::Guarded)) | None => {}
             }
-            if fault.is_guarded() {
-                let votes = Instant::now() + GUARD;
-                self.broken.insert(number, (votes, Stage::Guarded));
-                self.forgot.entry(number).and_modify(|since| *since = votes);
-            }
+        }
+    }
+
+    async fn repair(&mut self, number: usize, fault: Fault, held: Held) {
+        let from = now();
+        make_good(self.node(number), fault, held).await;
+        self.note(fault, true, Victim::Node(number), from);
+        if fault.shift().is_some_and(|shift| shift > 0) {
+            self.ahead = Some(Instant::now());
+        }
+        if fault == Fault::AddressMoved && !self.lead_some_clients(number).await {
+            let until = Instant::now() + Duration::from_millis(self.random.u64(fault.millis()));
+            self.forgot.insert(number, until + GUARD);
+            self.broken.insert(number, (until, Stage::Divided));
+        } else if fault.forgetting() > 0 {
+            self.leave_out(number);
         }
     }
 
     /// All nodes are well again, and vote as soon as the guard lets them.
     pub(crate) async fn make_good(&mut self) {
         let most = Duration::from_secs(3_600);
-        self.repair_what_is_due(Instant::now() + most).await;
+        let guarded = |(_, stage): &(Instant, Stage)| matches!(stage, Stage::Guarded);
+        loop {
+            self.repair_what_is_due(Instant::now() + most).await;
+            if self.broken.values().all(guarded) {
+                return;
+            }
+        }
     }
 
     pub(crate) fn struck_in_every_way(&self) -> bool {

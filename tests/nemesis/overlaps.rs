@@ -15,6 +15,8 @@ pub(crate) struct Span {
     pub(crate) token: i64,
     /// A bit for each node.
     pub(crate) granters: i32,
+    /// Its holder has another list of nodes.
+    pub(crate) is_intruder: bool,
     pub(crate) start: i64,
     pub(crate) end: i64,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use tokio_postgres::Client;
 
@@ -10,6 +11,7 @@ use crate::history::RESOURCES;
 use crate::order::{Grant, in_order};
 use crate::overlaps::{Span, overlaps};
 use crate::stroke::Stroke;
+use crate::workers::INTRUDERS;
 
 /// How often what happened.
 type Counts = BTreeMap<String, usize>;
@@ -17,7 +19,10 @@ type Counts = BTreeMap<String, usize>;
 pub(crate) struct Report {
     manners: Manners,
     faults: BTreeMap<Fault, usize>,
+    lasted: Duration,
     grants: usize,
+    /// To processes with another list of nodes.
+    intruded: usize,
     endings: Counts,
     failures: Counts,
     node_faults: Counts,
@@ -45,6 +50,7 @@ impl Report {
     pub(crate) async fn make(
         history: &Client,
         manners: Manners,
+        lasted: Duration,
         faults: BTreeMap<Fault, usize>,
         strokes: &[Stroke],
         left: Left,
@@ -54,7 +60,9 @@ impl Report {
         let mut report = Report {
             manners,
             faults,
+            lasted,
             grants: 0,
+            intruded: 0,
             endings: count(
                 history,
                 "SELECT coalesce(ending, 'its process ended') FROM leases",
@@ -71,6 +79,7 @@ impl Report {
         };
         let spans = spans(history).await;
         report.grants = spans.len();
+        report.intruded = spans.iter().filter(|span| span.is_intruder).count();
         for overlap in overlaps(&spans) {
             let reasons = overlap.explanations(strokes);
             if reasons.is_empty() {
@@ -105,6 +114,7 @@ impl Report {
         if self.manners == Manners::Promised {
             assert!(self.explained.is_empty(), "leases overlapped");
             assert_eq!(self.refused.1, 0, "refused, though the lock was held");
+            assert_eq!(self.intruded, 0, "a process with another list of nodes got locks");
         }
         assert_eq!(self.left.behind, 0, "processes ended without cleaning up");
         assert_eq!(self.left.finally, 0, "keys are left on the nodes");
@@ -142,7 +152,7 @@ async fn spans(history: &Client) -> Vec<Span> {
     // One that was lost before its deadline ended some time before its holder looked: what is on the nodes is deleted at once,
     // and somebody else may have got it by then.
     let query = "
-        SELECT resource, token, granters, start,
+        SELECT resource, token, granters, worker, start,
             CASE WHEN ending IN ('lost: Gone', 'lost: ClockPutForward') THEN seen ELSE least(until, ended) END
         FROM leases ORDER BY start";
     let rows = history.query(query, &[]).await.unwrap();
@@ -150,8 +160,9 @@ async fn spans(history: &Client) -> Vec<Span> {
         resource: row.get(0),
         token: row.get(1),
         granters: row.get(2),
-        start: row.get(3),
-        end: row.get(4),
+        is_intruder: row.get::<_, i64>(3) >= INTRUDERS as i64,
+        start: row.get(4),
+        end: row.get(5),
     };
     rows.iter().map(span).collect()
 }
@@ -198,6 +209,9 @@ impl fmt::Display for Report {
             .collect();
         table(f, "faults", &faults)?;
         line(f, "grants", self.grants)?;
+        let minutes = self.lasted.as_secs_f64() / 60.0;
+        line(f, "grants a minute", (self.grants as f64 / minutes) as u64)?;
+        line(f, "grants to other lists of nodes", self.intruded)?;
         table(f, "how leases ended", &self.endings)?;
         table(f, "attempts that failed", &self.failures)?;
         table(f, "nodes that could not vote then", &self.node_faults)?;

@@ -16,16 +16,15 @@ pub(crate) struct Stroke {
 pub(crate) enum Victim {
     Node(usize),
     Worker(usize),
+    /// Started for the fault.
+    Intruder,
 }
 
 impl Stroke {
     /// Whether it is against what the promise builds on: keys went too early. (That keys live for too long, because their
     /// clock was set back, does nobody any harm; but when it is set right again, time makes a leap for them.)
     pub(crate) fn is_breach(&self) -> bool {
-        match self.fault {
-            Fault::Flushed | Fault::MajorityFlushed => true,
-            fault => fault.shift().is_some_and(|shift| self.mended == (shift < 0)),
-        }
+        self.fault.shift().is_some_and(|shift| self.mended == (shift < 0))
     }
 
     /// With times in milliseconds since `origin`.

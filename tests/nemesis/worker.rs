@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use quorlock::node::{Fault, Reply};
-use quorlock::{AcquireError, Lease, Redlock};
+use quorlock::{AcquireError, Lease, Redlock, RedlockBuilder};
 use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::NoTls;
@@ -13,10 +13,16 @@ use tokio_util::sync::CancellationToken;
 use crate::common::{MOMENT, PATIENCE};
 use crate::history::{Journal, RESOURCES, Won, now};
 use crate::task::Task;
+use crate::workers::INTRUDERS;
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);
-/// How long nodes do not vote that may have forgotten locks.
-pub(crate) const GUARD: Duration = Duration::from_secs(3);
+/// The guard window. Shorter ones than the TTL are against the rules, and the shorter it is the more often clients look at
+/// their nodes.
+const WINDOW: Duration = Duration::from_secs(3);
+/// How long a client may take between two looks at its nodes.
+pub(crate) const LOOK_PERIOD: Duration = WINDOW.checked_div(6).unwrap();
+/// How long a node gives no new locks after its memory has begun.
+pub(crate) const GUARD: Duration = WINDOW.saturating_add(LOOK_PERIOD);
 const TASKS: usize = 3;
 
 /// Takes locks until its input ends.
@@ -48,12 +54,48 @@ pub(crate) async fn work(task: Task) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Tries to take locks with another list of nodes than the workers, until its input ends.
+pub(crate) async fn intrude(task: Task) -> ExitCode {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
+    fastrand::seed(task.number);
+    let over = CancellationToken::new();
+    let (client, connection) = tokio_postgres::connect(&task.database, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let journal = Journal::open(client).await;
+    let competing = async {
+        let redlock = loop {
+            let builder = builder(&task.nodes).connect_timeout(TTL);
+            match builder.connect().await {
+                Ok(redlock) => break redlock,
+                Err(error) => {
+                    let reason = format!("with another list, connecting: {}", name_of(&error));
+                    journal.failed(&reason, &[]).await;
+                }
+            }
+        };
+        compete(task.number as i64, redlock, journal, over.clone()).await;
+    };
+    let (mut input, mut nothing) = (tokio::io::stdin(), Vec::new());
+    tokio::select! {
+        _ = input.read_to_end(&mut nothing) => {}
+        () = competing => {}
+    }
+    ExitCode::SUCCESS
+}
+
+fn builder(nodes: &str) -> RedlockBuilder {
+    Redlock::builder()
+        .urls(nodes.split(','))
+        .ttl(TTL)
+        .guard_window(WINDOW)
+}
+
 /// Again when a node is a replica just now: that is a reason not to start.
 async fn connect(nodes: &str) -> Redlock {
     let give_up = Instant::now() + PATIENCE;
     loop {
-        let builder = Redlock::builder().urls(nodes.split(','));
-        match builder.ttl(TTL).guard_window(GUARD).connect().await {
+        match builder(nodes).connect().await {
             Ok(redlock) => return redlock,
             Err(error) => assert!(Instant::now() < give_up, "{error}"),
         }
@@ -84,7 +126,13 @@ async fn compete(worker: i64, redlock: Redlock, journal: Journal, over: Cancella
                 work.go_on(began).await;
             }
             Err(error) => {
-                journal.failed(&name_of(&error), &faults(&error)).await;
+                let list = if worker < INTRUDERS as i64 {
+                    ""
+                } else {
+                    "with another list: "
+                };
+                let reason = format!("{list}{}", name_of(&error));
+                journal.failed(&reason, &faults(&error)).await;
                 sleep(Duration::from_millis(fastrand::u64(1..20))).await;
             }
         }

@@ -7,14 +7,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 use tokio::time::timeout;
 
+use crate::NODES;
 use crate::common::PATIENCE;
 use crate::postgres::Database;
 use crate::task::Task;
 
 pub(crate) const PROCESSES: usize = 4;
+/// The numbers of processes with other lists of nodes begin here.
+pub(crate) const INTRUDERS: u64 = 1_000_000;
 
 pub(crate) struct Workers {
     running: Vec<Child>,
+    intruder: Option<Child>,
     nodes: String,
     database: String,
     started: u64,
@@ -24,7 +28,8 @@ impl Workers {
     pub(crate) fn start(testbed: &Testbed, database: &Database) -> Workers {
         let mut workers = Workers {
             running: Vec::new(),
-            nodes: testbed.urls().join(","),
+            intruder: None,
+            nodes: testbed.urls()[..NODES].join(","),
             database: database.address(),
             started: 0,
         };
@@ -57,6 +62,26 @@ impl Workers {
     pub(crate) async fn kill(&mut self, worker: usize) {
         self.running[worker].kill().await.unwrap();
         self.running[worker] = self.another();
+    }
+
+    /// Starts a process with another list of nodes.
+    pub(crate) fn intrude(&mut self, nodes: &[String]) {
+        self.started += 1;
+        let task = Task {
+            number: INTRUDERS + self.started,
+            nodes: nodes.join(","),
+            database: self.database.clone(),
+        };
+        self.intruder = Some(task.start());
+    }
+
+    /// Ends that process.
+    pub(crate) async fn expel(&mut self) {
+        if let Some(mut intruder) = self.intruder.take() {
+            drop(intruder.stdin.take());
+            let ended = timeout(PATIENCE, intruder.wait()).await;
+            assert!(ended.expect("an intruder does not end").unwrap().success());
+        }
     }
 
     fn signal(&self, worker: usize, signal: Signal) {
