@@ -47,15 +47,17 @@ impl Facts {
             });
         }
         let run_id = need("run_id")?;
-        if run_id.is_empty() {
+        let former_master = former_master(&fields);
+        // They become parts of the record, which are divided by spaces.
+        if !is_id(run_id) || !former_master.as_deref().is_none_or(is_id) {
             return Err(Unfit::Unreadable {
-                detail: "its run_id is empty".into(),
+                detail: "its run_id or master_replid2 is no id".into(),
             });
         }
         Ok(Facts {
             process: Process {
                 run_id: run_id.into(),
-                former_master: former_master(&fields),
+                former_master,
             },
             version: version.into(),
             eviction: field("maxmemory_policy")
@@ -78,6 +80,11 @@ fn fields(info: &str) -> HashMap<&str, &str> {
     info.lines()
         .filter_map(|line| line.trim_end().split_once(':'))
         .collect()
+}
+
+/// Servers have 40 hexadecimal digits; others may have something else.
+fn is_id(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 /// The history that a server took over from its master when it was promoted; zeros stand for none.
@@ -216,6 +223,18 @@ mod tests {
                 ("run_id", ""),
                 Unfit::Unreadable {
                     detail: "no run_id in it".into(),
+                },
+            ),
+            (
+                ("run_id", "a b"),
+                Unfit::Unreadable {
+                    detail: "its run_id or master_replid2 is no id".into(),
+                },
+            ),
+            (
+                ("master_replid2", "-"),
+                Unfit::Unreadable {
+                    detail: "its run_id or master_replid2 is no id".into(),
                 },
             ),
             (

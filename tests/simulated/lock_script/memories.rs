@@ -143,7 +143,7 @@ fn a_memory_that_goes_on_in_another_process_gives_no_locks_for_a_look_period() {
     let record = lock_script::record(1, since).replacen(&never, &resumed, 1);
     let mut script = Script::with_record(&record);
     let seed = Some(fencing(NOW, None));
-    assert_eq!(script.ask(guarded(seed)), restarted(100_000, 6_000));
+    assert_eq!(script.ask(guarded(seed)), restarted(4_000, 6_000));
     script.command(&["SET", KEY, &owner(1).value(), "PX", "10000"]);
     assert_eq!(script.ask(extend(TTL)), Ok(Reply::Extended));
     script.pass(6_000);
