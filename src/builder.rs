@@ -149,21 +149,24 @@ impl RedlockBuilder {
         self
     }
 
-    /// Whether nodes that have restarted are left out until what they may have forgotten has expired: for the TTL of the lock, or
-    /// the [`guard_window`](Self::guard_window) if that is longer. On by default.
+    /// Whether nodes whose memory has just begun (new, emptied, replaced, put back) give no locks until what they may have
+    /// forgotten has expired. That takes the TTL of the lock, or the [`guard_window`](Self::guard_window) if that is longer, and
+    /// up to 5 s more. On by default.
     ///
-    /// A node that forgets a lock can help a second client to it. Nodes that are known to keep everything they acknowledge
-    /// (`appendonly yes`, `appendfsync always`, and what they were given to remember is still there) vote at once. So does every node
-    /// where this is off, which is safe only if nothing is ever held while nodes restart.
+    /// A node that forgets a lock can help a second client to it. A node that restarts within that time and keeps everything
+    /// (`appendonly yes`, `appendfsync always`) confirms leases at once, and gives new locks after up to 5 s. Where this is off, every
+    /// node votes at once, also while other clients still use the server that was at its address before: that is safe only if
+    /// nothing is ever held while nodes restart or move.
     ///
-    /// A node that is left out is a [`Fault::Restarted`]. A new set of nodes gives its first locks once its nodes have been up for
-    /// that long.
+    /// A node that is left out is a [`Fault::Restarted`]. A new set of nodes gives its first locks that long after the first client
+    /// has connected.
     pub fn restart_guard(mut self, on: bool) -> Self {
         self.defaults.restart_guard = on;
         self
     }
 
-    /// How long nodes that have restarted are left out at least; see [`restart_guard`](Self::restart_guard). Default 30 s.
+    /// How long nodes whose memory has just begun are left out at least, and a sixth of it (up to 5 s) more; see
+    /// [`restart_guard`](Self::restart_guard). Default 30 s. All clients of a prefix should use the same.
     ///
     /// To be no shorter than the longest TTL that *anyone* uses on these nodes.
     pub fn guard_window(mut self, window: Duration) -> Self {
@@ -190,7 +193,8 @@ impl RedlockBuilder {
     }
 
     /// Connects only to see how the nodes are ([`Redlock::nodes`]). Nothing is registered, so that a list of nodes that is tried
-    /// out does not get in the way of the list that others use; and no locks can be taken.
+    /// out does not get in the way of the list that others use; and no locks can be taken. A node without a record gets one, which
+    /// starts its guard.
     pub fn observe(mut self) -> Self {
         self.part = Part::Observer;
         self
@@ -219,8 +223,10 @@ impl RedlockBuilder {
         Ok(registrations(configs, &self.prefix, self.connect_timeout).await)
     }
 
-    /// Connects to all nodes and returns when a quorum is up and every node has been heard of, or a quarter of a second
-    /// later. Nodes that are down join by themselves when they come up.
+    /// Connects to all nodes and returns when a quorum is up and gives locks as far as other clients are concerned, and every node
+    /// has been heard of, or a quarter of a second later. If a node is down, others get 2.5 s (by default) to object to this
+    /// client's list of nodes first; when the time-out ends before that, `connect` returns all the same. Nodes that are down join
+    /// by themselves when they come up.
     ///
     /// # Errors
     /// * [`ConnectError::Options`]: a setting or URL makes no sense.

@@ -117,7 +117,7 @@ pub enum Action {
         ttl: Duration,
         /// How to count the grant (F1); the key and its counter change in one step. `None` counts nothing.
         fencing: Option<Fencing>,
-        /// A node whose memory began less than this ago may have forgotten a lock that is still held: it answers
+        /// A node whose memory began less than this (and up to 5 s more) ago may have forgotten a lock that is still held: it answers
         /// [`Fault::Restarted`]. `None` asks whatever it may have forgotten.
         guard: Option<Duration>,
     },
@@ -293,11 +293,15 @@ pub enum Fault {
     },
     /// Not all nodes could be told which list of nodes this client uses, so clients with another list get a moment to be met:
     /// the node gives no locks until then.
-    #[error("not all nodes are up, so clients with another list of nodes get time to be met: gives no locks for another {}", seconds(*remaining))]
+    #[error("not every node knows this client for certain yet, so clients with another list of nodes get time to be met: gives no locks for another {}", seconds(*remaining))]
     Unsettled {
         /// Until then.
         remaining: Duration,
     },
+    /// The list of nodes that this client uses is not registered on the node yet, or was not confirmed for too long: its vote does
+    /// not count. Nothing was sent, or only what needs no vote.
+    #[error("this client's list of nodes is not registered there yet: its vote does not count")]
+    Unregistered,
     /// Other clients use another list of nodes, so this client takes no locks.
     #[error("another list of nodes is in use")]
     OtherNodes(Arc<ListConflict>),
@@ -381,7 +385,7 @@ pub struct ListConflict {
     pub ours: Vec<Arc<str>>,
     /// The addresses of the other client's nodes.
     pub theirs: Vec<Arc<str>>,
-    /// The client that used the other list last: host, process id, executable.
+    /// The client that used the other list last: executable, host, process id.
     pub user: Arc<str>,
     /// When the other list is forgotten, unless it is used again.
     pub remaining: Duration,

@@ -47,7 +47,8 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Why it gives no new locks although it is up, for a lock with the manager's own TTL and window: the restart guard
     /// ([`Fault::Restarted`](crate::node::Fault::Restarted)), or what other clients use
-    /// ([`Fault::Replaced`](crate::node::Fault::Replaced), [`Fault::OtherNodes`](crate::node::Fault::OtherNodes)).
+    /// ([`Fault::Replaced`](crate::node::Fault::Replaced), [`Fault::Unsettled`](crate::node::Fault::Unsettled),
+    /// [`Fault::Unregistered`](crate::node::Fault::Unregistered), [`Fault::OtherNodes`](crate::node::Fault::OtherNodes)).
     pub left_out: Option<Fault>,
 }
 

@@ -80,7 +80,7 @@ pub(crate) struct Record {
     pub(crate) since: i64,
     /// When the record was last given to another process; zero if it never was.
     resumed: i64,
-    /// Whoever looked found that everything acknowledged is on disk.
+    /// Everything acknowledged was found to be on disk.
     durable: bool,
     process: Process,
 }
@@ -134,8 +134,8 @@ impl Record {
         if look.is_taken || !stays {
             return Finding::New;
         }
-        // A server that is seen not to keep everything is not believed after its next restart. Nor is one that became better
-        // meanwhile: its next record is.
+        // A server that is seen not to keep everything is not believed after its next restart. A server that became durable
+        // meanwhile is believed from its next record on.
         let durable = self.durable && durability != Durability::Partial;
         let renamed = Record {
             durable,
@@ -177,15 +177,15 @@ impl Record {
         self.since.max(self.resumed)
     }
 
-    /// From when on, by the node's clock, every client that used the memory in the process before has looked at it again, if
-    /// that takes `look_period`: so clients have met what an older state has forgotten. Microseconds.
+    /// Returns the moment, on the node's clock, at which every client has looked again after a restart, if that takes
+    /// `look_period` at most: what an older state has forgotten is known then. Microseconds.
     pub(crate) fn looked_at_from(&self, look_period: Duration) -> i64 {
         let period = i64::try_from(look_period.as_micros()).unwrap_or(i64::MAX);
         self.resumed.saturating_add(period)
     }
 
-    /// From when on, by the node's clock, nothing is held any more that the node acknowledged longer than `guard` before its
-    /// record was made. Microseconds.
+    /// Returns the moment, on the node's clock, from which no lock with a TTL of at most `guard` can live any more that was
+    /// acknowledged before the record was made. Microseconds.
     pub(crate) fn trusted_from(&self, guard: Duration) -> i64 {
         let guard = i64::try_from(guard.as_micros()).unwrap_or(i64::MAX);
         self.since.saturating_add(guard)

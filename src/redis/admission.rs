@@ -1,4 +1,4 @@
-//! What a node may be asked, as far as the other clients of the set have a say in it (M4).
+//! Decides, from what other clients have registered, whether a node's votes count (M4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Admission {
     pub(super) settles_at: Option<Moment>,
     /// Until when a lease may live that another client holds on the memory that was here before.
     pub(super) replaced_until: Option<Moment>,
-    /// Until when another client may take locks there.
+    /// Until when another client may take locks on the memory that was here before.
     pub(super) in_use_until: Option<Moment>,
 }
 
@@ -51,7 +51,7 @@ impl Admission {
             return Some(Fault::OtherNodes(conflict.clone()));
         }
         if !self.registered || left(self.fresh_until, now).is_none() {
-            return Some(unregistered());
+            return Some(Fault::Unregistered);
         }
         let replaced = || left(self.replaced_until, now).map(|remaining| Fault::Replaced { remaining });
         let unsettled = || left(self.settles_at, now).map(|remaining| Fault::Unsettled { remaining });
@@ -60,7 +60,7 @@ impl Admission {
 
     fn objection_to_renewals(&self, now: Moment) -> Option<Fault> {
         if !self.registered || left(self.fresh_until, now).is_none() {
-            return Some(unregistered());
+            return Some(Fault::Unregistered);
         }
         left(self.in_use_until, now).map(|remaining| Fault::Replaced { remaining })
     }
@@ -75,12 +75,6 @@ impl Admission {
         };
         let (before, after) = (objects(before), objects(self));
         after.0 && !before.0 || after.1 && !before.1
-    }
-}
-
-fn unregistered() -> Fault {
-    Fault::Disconnected {
-        reason: "the other nodes are not told of it yet".into(),
     }
 }
 
@@ -136,7 +130,7 @@ mod tests {
         let replaced = Some(Fault::Replaced { remaining: SECOND });
         let unsettled = Some(Fault::Unsettled { remaining: SECOND });
         let other = Some(Fault::OtherNodes(conflict()));
-        let pending = Some(unregistered());
+        let pending = Some(Fault::Unregistered);
         let cases = [
             // The admission; what objects to a lock, to one without a guard, and to an extension.
             (good.clone(), [None, None, None]),

@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 /// Entries are divided by spaces.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
-/// Host, process id and executable, as one word.
+/// Executable, host and process id, as one word.
 pub(super) fn describe() -> String {
     let executable = std::env::current_exe().ok();
     let executable = executable.as_deref().and_then(|path| path.file_name());

@@ -93,6 +93,8 @@ pub(super) struct Endpoint {
     pub(super) time: Arc<ServerTime>,
     /// How often addresses and records are looked at. Everybody has done so within this time.
     pub(super) look_period: Duration,
+    /// The restart guard's.
+    pub(super) window: Duration,
     /// The memory that the server at this node was found not to be, although its record says so.
     pub(super) disowned: Arc<Mutex<Option<MemoryId>>>,
     /// The memory that this client used last at the address, and when it looked at it last (microseconds of our clock).
@@ -203,7 +205,7 @@ impl Link {
         );
         // A young memory is told by `left_out` for as long as it is one.
         let youth = link
-            .too_early(Some(Duration::ZERO))
+            .too_early(Some(endpoint.window))
             .map(|fault| fault.to_string());
         for warning in link.warnings.iter().chain(&youth) {
             tracing::warn!(node = &*endpoint.name, "{warning}");

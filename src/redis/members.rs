@@ -188,8 +188,8 @@ impl Members {
         }
     }
 
-    /// Registers the list as it is now on all nodes that are connected, and admits them, or not. When nodes settle, if some
-    /// have not.
+    /// Registers the list as it is now on all nodes that are connected, and admits them, or not. Returns how long until the last
+    /// unsettled node settles; `None` if all have.
     async fn register(&self) -> Option<Duration> {
         let started = self.clock.now();
         let links: Vec<(usize, Arc<Link>)> = self
@@ -199,7 +199,7 @@ impl Members {
             .filter_map(|(number, node)| Some((number, node.lane.link()?)))
             .collect();
         let (view, is_new) = self.view(&links);
-        // After a stop of this process, names may have moved: they come first.
+        // If this process was stopped for longer than a look period, names are resolved first.
         let stopped = lock(&self.state)
             .started
             .replace(started)
@@ -238,7 +238,8 @@ impl Members {
         self.clock.has_leases() && lock(&self.state).admitted.iter().any(Option::is_some)
     }
 
-    /// What this client uses at the moment, and whether it has not been admitted yet.
+    /// What this client uses at the moment, and whether others must be looked for first: it was never admitted, or is in
+    /// conflict.
     fn view(&self, links: &[(usize, Arc<Link>)]) -> (View, bool) {
         let mut state = lock(&self.state);
         for (number, link) in links {
@@ -290,7 +291,7 @@ impl Members {
         state.conflict.is_some()
     }
 
-    /// Decides about each node that has answered. When nodes settle, if some have not.
+    /// Decides about each node that has answered. Returns as [`register`](Self::register).
     fn admit(&self, started: Moment, view: &View, answers: &[Answer]) -> Option<Duration> {
         let mut state = lock(&self.state);
         let now = self.clock.now();
@@ -404,7 +405,9 @@ impl Members {
                 outcome => outcome,
             }
         };
-        let registered = match timeout(self.patience(), asked).await.ok()? {
+        let after = self.patience();
+        let late = |_| Err(Fault::Timeout { after });
+        let registered = match timeout(after, asked).await.unwrap_or_else(late) {
             Ok(registered) => registered,
             Err(fault) => {
                 tracing::debug!(node = &**node.address(), %fault, "list of nodes not registered");

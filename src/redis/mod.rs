@@ -105,8 +105,8 @@ pub(crate) enum Part {
 }
 
 impl RedisNode {
-    /// A node for each configuration: one set, in which no server may appear twice. Names are resolved again
-    /// every `look_period`.
+    /// A node for each configuration: one set, in which no server may appear twice. Names are resolved again two to four times
+    /// in each look period.
     pub(crate) fn set(
         configs: Vec<NodeConfig>,
         settings: &Settings,
@@ -137,6 +137,7 @@ impl RedisNode {
                 time: time.clone(),
                 timeout,
                 look_period,
+                window,
                 disowned: Arc::default(),
                 last_used: Default::default(),
             });

@@ -1,7 +1,8 @@
 -- Replaces the node's record, if it is still the one that was read (M1).
 --
 --   KEYS   the record; the lists of nodes in use
---   ARGV   the record that was read, or nothing; a new one, or its part before a time that is the present; its part behind
+--   ARGV   the record that was read, or ''; the new record, or none to read only; if there is a third part, the script puts its
+--          time between the second and the third
 --
 -- The answer: the record as it is now, or nothing; 1 if lists are in use, otherwise 0; and the node's time in
 -- microseconds.

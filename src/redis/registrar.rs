@@ -57,7 +57,7 @@ pub(super) struct Other {
     pub(super) user: String,
 }
 
-/// Who tells the nodes.
+/// Registers one client on the nodes.
 pub(super) struct Registrar {
     views_key: String,
     /// The key under which this client tells what it is, and what that is.

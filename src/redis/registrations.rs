@@ -25,7 +25,7 @@ const SCAN_COUNT: i64 = 1_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Registrations {
-    /// Each list once. More than one is a fault, unless a node has just lost its memory or been replaced.
+    /// One entry for each set of addresses. If there are more, clients use different nodes, or different names for the same nodes.
     pub lists: Vec<NodeList>,
     /// Nodes that could not be asked, and why.
     pub faults: Vec<(Arc<str>, Fault)>,

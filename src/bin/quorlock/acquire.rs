@@ -104,7 +104,7 @@ fn obstacle(error: &AcquireError) -> Option<Obstacle> {
     }
 }
 
-fn has_just_started(vote: &NodeVote) -> bool {
+fn is_guarded(vote: &NodeVote) -> bool {
     matches!(vote.answer, Some(Err(Fault::Restarted { .. })))
 }
 
@@ -113,9 +113,9 @@ fn not_acquired(error: &AcquireError) -> Failure {
         AcquireError::Options(_) => (exit::USAGE, ""),
         AcquireError::Held { .. } => (exit::HELD, "; try again later, or use a longer --wait"),
         AcquireError::OtherNodes { .. } => (exit::MISCONFIGURED, ""),
-        AcquireError::NoQuorum { votes, .. } if votes.iter().any(has_just_started) => (
+        AcquireError::NoQuorum { votes, .. } if votes.iter().any(is_guarded) => (
             exit::NO_QUORUM,
-            "; nodes that have just started give locks after that time: use a longer --wait, or --no-restart-guard where nobody can hold anything",
+            "; such a node gives locks after the time it names: use a longer --wait, or --no-restart-guard where nobody can hold anything",
         ),
         _ => (exit::NO_QUORUM, ""),
     };

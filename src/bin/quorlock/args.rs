@@ -74,7 +74,7 @@ pub(crate) struct Run {
     /// How long the lock outlives a crash of this machine, from 10ms to 365days; renewed every third of it
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
-    /// How long to wait for the lock: a duration, or "forever" (ends only if no quorum is in reach; nodes that have just started are waited for)
+    /// How long to wait for the lock: a duration, or "forever" (ends only if no quorum is in reach; nodes that are left out by the restart guard are waited for)
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = Wait::parse)]
     pub(crate) wait: Wait,
     /// Try once; do not wait if it is held
@@ -96,11 +96,11 @@ pub(crate) struct Run {
     /// duration of at least ten TTLs, or "forever" [default: 24h, or ten TTLs if that is more]
     #[arg(long, value_name = "DURATION", conflicts_with = "no_fencing", value_parser = retention)]
     pub(crate) counter_retention: Option<Duration>,
-    /// How long nodes that have restarted are left out, unless they are known to keep everything: for this long, and at least for
-    /// the TTL. Set it to the longest TTL that anyone uses on these nodes [default: 30s]
+    /// How long nodes whose memory has just begun give no locks: for this long, at least for the TTL, and up to 5s more.
+    /// Set it to the longest TTL that anyone uses on these nodes [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
-    /// Use nodes that have just restarted, and may have forgotten locks that are still held
+    /// Use nodes whose memory has just begun, and which may have forgotten locks that are still held
     #[arg(long, conflicts_with = "guard_window")]
     pub(crate) no_restart_guard: bool,
     /// The command, after "--"
@@ -142,9 +142,12 @@ pub(crate) struct Nodes {
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
-    /// How long nodes that have restarted are left out: as for run, or the TTL there if that is longer [default: 30s]
+    /// How long nodes whose memory has just begun give no locks: as for run, or the TTL there if that is longer [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
+    /// In front of the names of the locks
+    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    pub(crate) key_prefix: String,
 }
 
 /// Show which lists of nodes clients use, and which clients

@@ -36,7 +36,7 @@ pub(crate) const OF_STATUS: &str = "\
 Exit codes:
     0  a quorum of nodes gives locks
     2  usage: options, URLs or durations that make no sense
-   69  no quorum of nodes is up, or gives locks yet (the restart guard)
+   69  no quorum of nodes is up, or gives locks (the restart guard, or another list of nodes is in use)
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), even if there is a quorum";
 
 pub(crate) const OF_MEMBERS: &str = "\

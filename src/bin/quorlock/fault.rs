@@ -13,6 +13,7 @@ pub(crate) fn kind(fault: &Fault) -> &'static str {
         Fault::OtherMemory => "other_memory",
         Fault::Replaced { .. } => "replaced",
         Fault::Unsettled { .. } => "unsettled",
+        Fault::Unregistered => "unregistered",
         Fault::OtherNodes(_) => "other_list_of_nodes",
         Fault::TooLate => "too_late",
         Fault::WrongType => "wrong_type",

@@ -87,7 +87,9 @@ impl Verdict {
 
 pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Failure> {
     let urls = nodes::urls(&arguments.nodes)?;
-    let mut builder = nodes::builder(&arguments.nodes, &urls)?.observe();
+    let mut builder = nodes::builder(&arguments.nodes, &urls)?
+        .observe()
+        .key_prefix(&arguments.key_prefix);
     if let Some(window) = arguments.guard_window {
         builder = builder.guard_window(window);
     }
