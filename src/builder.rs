@@ -264,6 +264,7 @@ impl RedlockBuilder {
             prefix: (*self.prefix).into(),
             timeout,
             window: self.defaults.guard_window,
+            ttl: terms.ttl,
             part: self.part,
         };
         let nodes = RedisNode::set(configs, &settings, &home.runtime, &home.clock, &home.closed);

@@ -15,6 +15,8 @@ const FORMAT: &str = "1";
 const TIME_DIGITS: usize = 16;
 /// How far ahead of the node's clock a counter may be started, and one more, in microseconds.
 const COUNTER_LEAD: i64 = 1_000_001;
+/// By how much two readings of a node's clock may be out of order, in microseconds.
+const CLOCK_TOLERANCE: i64 = 1_000_000;
 /// Stands for "no former master", and for "this memory may lose what it acknowledged".
 const NONE: &str = "-";
 const DURABLE: &str = "+";
@@ -175,6 +177,12 @@ impl Record {
     /// When the memory began, or was last found in another process. Microseconds of the node's clock.
     pub(crate) fn began_or_resumed(&self) -> i64 {
         self.since.max(self.resumed)
+    }
+
+    /// Whether the record was made, or resumed, after `now` by the node's clock: the clock was put back since, and a guard that
+    /// counts from then could last for ever. Microseconds.
+    pub(crate) fn is_from_after(&self, now: i64) -> bool {
+        self.began_or_resumed() > now.saturating_add(CLOCK_TOLERANCE)
     }
 
     /// Returns the moment, on the node's clock, at which every client has looked again after a restart, if that takes
@@ -365,5 +373,8 @@ mod tests {
         assert_eq!(record.trusted_from(Duration::MAX), i64::MAX);
         assert_eq!(record.looked_at_from(Duration::from_secs(3)), 3_000_000);
         assert!(record.oldest_counter() > record.since + 1_000_000);
+        assert!(
+            record.is_from_after(record.since - 2_000_000) && !record.is_from_after(record.since - 500_000)
+        );
     }
 }

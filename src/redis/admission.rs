@@ -65,6 +65,19 @@ impl Admission {
         left(self.in_use_until, now).map(|remaining| Fault::Replaced { remaining })
     }
 
+    /// How late something may be executed that needs a vote: as late as `budget` allows, but not when others do not reckon with it
+    /// any more.
+    pub(super) fn limit(&self, action: &Action, budget: Duration, now: Moment) -> Duration {
+        let needs_vote = matches!(
+            action,
+            Action::Acquire { .. } | Action::Extend { guarded: true, .. }
+        );
+        match self.fresh_until {
+            Some(until) if needs_vote => budget.min(until.since(now)),
+            _ => budget,
+        }
+    }
+
     /// Whether votes that were given before do not count any more.
     pub(super) fn is_worse_than(&self, before: &Admission, now: Moment) -> bool {
         let objects = |admission: &Admission| {

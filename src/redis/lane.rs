@@ -98,9 +98,12 @@ impl Lane {
             return futures_util::future::ready(Err(fault.clone())).boxed();
         }
         let (reply, answer) = oneshot::channel();
+        let limit = state
+            .admission
+            .limit(&request.action, budget, self.time.moment(now));
         let job = Job {
             request,
-            latest: self.time.latest(self.time.at(now), budget),
+            latest: self.time.latest(self.time.at(now), limit),
             patience: budget.saturating_mul(PATIENCE_IN_BUDGETS),
             objection,
             reply,

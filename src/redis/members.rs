@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -27,6 +27,11 @@ use crate::protocol::view::{Difference, View};
 
 /// How long the first registration waits for nodes that have neither connected nor failed to.
 const GATHER: Duration = Duration::from_millis(100);
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(250);
+/// Within this, a client that can reach a node is connected to it again, however often that failed before.
+const SHORTEST_SETTLING: Duration = Duration::from_millis(2_500);
+/// For so much of a period after a look, something counts. The rest is for clocks that tick differently.
+const FRESH_PERCENT: u32 = 98;
 /// How often a list is judged again in one go because another client has registered one meanwhile.
 const MOST_TRIES: u32 = 4;
 
@@ -66,13 +71,28 @@ struct State {
     admitted: Vec<Option<MemoryId>>,
     /// Registered lists that are no conflict with this client's, as they are written.
     compatible: HashSet<String>,
-    conflict: Option<Arc<ListConflict>>,
-    /// The memory of each node on which other clients have had their time to be met.
+    /// Another list in use, and until when it is: no look that has not met it changes that.
+    conflict: Option<(Arc<ListConflict>, Moment)>,
+    /// Since when each node has been registered on over the connection of now.
+    linked: Vec<Option<(Weak<Link>, Moment)>>,
+    /// The memory of each node on which other clients have had their time to be met, over the connection of now.
     settled: Vec<Option<MemoryId>>,
+    /// What other clients have in place of each node's memory.
+    doubts: Vec<Option<Doubt>>,
     /// What each node should know: when this client told it of itself, and until when it remembers that. By the node's clock.
     told: Vec<Option<Told>>,
     /// When the last registration began.
     started: Option<Moment>,
+}
+
+/// Other clients use, or have used, another memory in place of this one.
+#[derive(Clone, Copy)]
+struct Doubt {
+    memory: MemoryId,
+    /// Until when a lease may live that is held there.
+    replaced_until: Moment,
+    /// Until when locks may be taken there.
+    in_use_until: Moment,
 }
 
 /// When a memory was told of this client.
@@ -88,6 +108,20 @@ struct Answer {
     number: usize,
     link: Arc<Link>,
     registered: Registered,
+}
+
+impl State {
+    /// Since when the node has been registered on over this connection. Over a new one, others have to be met anew.
+    fn linked_since(&mut self, number: usize, link: &Arc<Link>, now: Moment) -> Moment {
+        match &self.linked[number] {
+            Some((known, since)) if known.as_ptr() == Arc::as_ptr(link) => *since,
+            _ => {
+                self.linked[number] = Some((Arc::downgrade(link), now));
+                self.settled[number] = None;
+                now
+            }
+        }
+    }
 }
 
 impl Members {
@@ -114,7 +148,9 @@ impl Members {
             state: Mutex::new(State {
                 ids: vec![None; count],
                 admitted: vec![None; count],
+                linked: vec![None; count],
                 settled: vec![None; count],
+                doubts: vec![None; count],
                 told: vec![None; count],
                 ..State::default()
             }),
@@ -146,6 +182,7 @@ impl Members {
     /// Registers, again and again, until it is dropped.
     pub(super) async fn keep(self: Arc<Self>) {
         self.gather().await;
+        let mut jumps = self.clock.jumps();
         loop {
             let started = Instant::now();
             // Leases that are held go on after that, and others have to know.
@@ -160,6 +197,8 @@ impl Members {
             let pause = unsettled.map_or(pause, |left| pause.min(left + Duration::from_millis(1)));
             tokio::select! {
                 () = self.changed.notified() => {}
+                // The machine was suspended, so the last look is older than timers know.
+                _ = jumps.changed() => {}
                 () = sleep_until(started + pause) => {}
             }
         }
@@ -210,12 +249,15 @@ impl Members {
         } else {
             Act::Add
         };
+        let mut asked = links.clone();
         let mut answers = Vec::new();
         for _ in 0..MOST_TRIES {
-            let asked = links
+            let asking = asked
                 .iter()
                 .map(|(number, link)| self.ask(*number, link, &view, act, stopped));
-            answers = join_all(asked).await.into_iter().flatten().collect();
+            answers = join_all(asking).await.into_iter().flatten().collect();
+            // A node that has not answered is not waited for again.
+            asked.retain(|(number, _)| answers.iter().any(|answer: &Answer| answer.number == *number));
             let in_conflict = self.judge(&view, &answers);
             let told = |registered: &Registered| registered.added || registered.is_full;
             let all_added = answers.iter().all(|answer: &Answer| told(&answer.registered));
@@ -226,7 +268,7 @@ impl Members {
                 _ => break,
             };
         }
-        self.admit(started, &view, &answers)
+        self.admit(started, &view, &answers, answers.len() == links.len())
     }
 
     fn registers(&self) -> bool {
@@ -279,23 +321,39 @@ impl Members {
             }
         }
         let mut state = lock(&self.state);
-        match (&conflict, &state.conflict) {
-            (Some(conflict), None) if self.registers() => tracing::warn!(%conflict, "no new locks"),
-            (None, Some(_)) if self.registers() => {
+        let now = self.clock.now();
+        // A list stays on a node until it ends. One that is not met any more has not ended for that.
+        let known = state.conflict.take().filter(|(_, until)| now < *until);
+        let had_any = known.is_some();
+        let met = conflict.map(|conflict| (now + conflict.remaining, Arc::new(conflict)));
+        let met = met.map(|(until, conflict)| (conflict, until));
+        let conflict = match (met, known) {
+            (Some(met), Some(known)) if met.1 < known.1 => Some(known),
+            (met, known) => met.or(known),
+        };
+        match (&conflict, had_any) {
+            (Some((conflict, _)), false) if self.registers() => tracing::warn!(%conflict, "no new locks"),
+            (None, true) if self.registers() => {
                 tracing::warn!("the other list of nodes is no longer in use: locks are taken again");
             }
             _ => {}
         }
         state.compatible = compatible;
-        state.conflict = conflict.map(Arc::new);
+        state.conflict = conflict;
         state.conflict.is_some()
     }
 
     /// Decides about each node that has answered. Returns as [`register`](Self::register).
-    fn admit(&self, started: Moment, view: &View, answers: &[Answer]) -> Option<Duration> {
+    fn admit(
+        &self,
+        started: Moment,
+        view: &View,
+        answers: &[Answer],
+        all_answered: bool,
+    ) -> Option<Duration> {
         let mut state = lock(&self.state);
         let now = self.clock.now();
-        let conflict = state.conflict.clone();
+        let conflict = state.conflict.as_ref().map(|(conflict, _)| conflict.clone());
         // Nobody can have missed a client that is registered everywhere, on memories that others were told of as well.
         let everywhere =
             answers.len() == self.nodes.len() && answers.iter().all(|answer| answer.link.counts());
@@ -316,17 +374,20 @@ impl Members {
                 node.lane.not_admitted(&Fault::OutOfMemory);
                 continue;
             }
-            if conflict.is_none() && (registered.added || !self.registers()) {
+            // A memory that is new to this client counts once every node that is connected knows of it.
+            if conflict.is_none() && all_answered && (registered.added || !self.registers()) {
                 state.admitted[*number] = Some(id);
             }
+            let since = state.linked_since(*number, link, now);
             let mut admission = Admission {
                 registered: state.admitted[*number] == Some(id),
                 // Others take it that nothing counts any more so long after a look.
-                fresh_until: Some(started + self.period),
+                fresh_until: Some(started + self.period * FRESH_PERCENT / 100),
                 conflict: conflict.clone(),
                 ..Admission::pending()
             };
-            let left = self.settling().saturating_sub(registered.standing);
+            let standing = registered.standing.min(now.since(since));
+            let left = self.settling().saturating_sub(standing);
             if everywhere || left.is_zero() || !self.registers() {
                 state.settled[*number] = Some(id);
             }
@@ -335,11 +396,21 @@ impl Members {
                 // Until the next look.
                 admission.settles_at = Some(now + left + self.period);
             }
+            state.doubts[*number] = state.doubts[*number].filter(|doubt| doubt.memory == id);
             let others = || answers.iter().flat_map(|answer| &answer.registered.others);
             for other in others().filter(|other| self.replaces(view, other, node.address())) {
-                admission.replaced_until = admission.replaced_until.max(Some(now + other.remaining));
-                let fresh = self.period.saturating_sub(other.confirmed);
-                admission.in_use_until = admission.in_use_until.max(Some(now + fresh));
+                let doubt = state.doubts[*number].get_or_insert(Doubt {
+                    memory: id,
+                    replaced_until: now,
+                    in_use_until: now,
+                });
+                doubt.replaced_until = doubt.replaced_until.max(now + other.remaining);
+                doubt.in_use_until = doubt.in_use_until.max(now + other.fresh);
+            }
+            // A list that this look has not met counts until its end.
+            if let Some(doubt) = state.doubts[*number] {
+                admission.replaced_until = Some(doubt.replaced_until);
+                admission.in_use_until = Some(doubt.in_use_until);
             }
             node.lane.admit(id, admission);
         }
@@ -348,7 +419,7 @@ impl Members {
 
     /// How long a node may take to answer before it is left for the next look.
     fn patience(&self) -> Duration {
-        self.period / 2
+        SHORTEST_PATIENCE.max(self.period / 4)
     }
 
     /// Whether another list has another memory for the node at this address.
@@ -362,7 +433,7 @@ impl Members {
 
     /// How long other clients get to connect to a node that is up, and to meet this one there.
     fn settling(&self) -> Duration {
-        self.period / 2
+        SHORTEST_SETTLING.max(self.period / 2)
     }
 
     /// Asks one node. `None` if it gave no answer.
@@ -380,6 +451,7 @@ impl Members {
         let question = Question {
             act,
             lease,
+            fresh: self.period,
             view: view.to_string(),
             compatible: lock(&self.state).compatible.iter().cloned().collect(),
         };
@@ -412,10 +484,25 @@ impl Members {
             Err(fault) => {
                 tracing::debug!(node = &**node.address(), %fault, "list of nodes not registered");
                 node.lane.not_admitted(&fault);
-                link.consider(Some(&fault));
+                match fault {
+                    // Nothing else may be sent over a connection that is idle.
+                    Fault::Timeout { .. } => link.suspect(),
+                    fault => link.consider(Some(&fault)),
+                }
                 return None;
             }
         };
+        if link
+            .memory()
+            .is_from_after(registered.now_millis.saturating_mul(1_000))
+        {
+            tracing::info!(
+                node = &**node.address(),
+                "its clock was put back to before its record: begins anew"
+            );
+            link.disown();
+            return None;
+        }
         if !self.remembers(number, link, &registered, lease) {
             tracing::warn!(
                 node = &**node.address(),

@@ -1,7 +1,5 @@
 //! Finds out which memory a server is, and gives it a record if its memory begins now (M1).
 
-use std::time::Duration;
-
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::Value;
@@ -18,9 +16,6 @@ const RECORD: &str = include_str!("record.lua");
 
 /// How often a record is judged again because another client has written one meanwhile.
 const MOST_TRIES: u32 = 8;
-
-/// A record from later than this by the node's own clock was made before that clock was put back.
-const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The memory that a server turned out to be.
 pub(super) struct Identity {
@@ -64,7 +59,7 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
                 has_registrations: seen.has_registrations,
             };
             // A guard that counts from a time to come could last for ever.
-            match record.since > seen.time.2.saturating_add(CLOCK_TOLERANCE.as_micros() as i64) {
+            match record.is_from_after(seen.time.2) {
                 true => Finding::New,
                 false => record.judge(&facts.process, durability, look),
             }

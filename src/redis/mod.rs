@@ -90,6 +90,8 @@ pub(crate) struct Settings {
     pub(crate) timeout: Duration,
     /// The restart guard's.
     pub(crate) window: Duration,
+    /// That of most locks. Longer ones are noticed when they are taken.
+    pub(crate) ttl: Duration,
     pub(crate) part: Part,
 }
 
@@ -118,6 +120,7 @@ impl RedisNode {
             prefix,
             timeout,
             window,
+            ttl,
             part,
         } = settings.clone();
         let roll = Arc::new(Roll::default());
@@ -148,7 +151,7 @@ impl RedisNode {
         let members = Arc::new(Members::new(
             nodes.clone(),
             &prefix,
-            window,
+            window.max(ttl),
             look_period,
             part,
             clock.clone(),

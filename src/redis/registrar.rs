@@ -19,6 +19,8 @@ pub(super) struct Question {
     pub(super) act: Act,
     /// For how long the list is to count as in use.
     pub(super) lease: Duration,
+    /// For how long this client may take locks without another look.
+    pub(super) fresh: Duration,
     /// This client's list, as it is written.
     pub(super) view: String,
     /// Other lists that are no conflict with it.
@@ -52,8 +54,8 @@ pub(super) struct Registered {
 pub(super) struct Other {
     pub(super) text: String,
     pub(super) remaining: Duration,
-    /// How long ago a client has confirmed that it uses it.
-    pub(super) confirmed: Duration,
+    /// For how long clients may take locks under it without another look.
+    pub(super) fresh: Duration,
     pub(super) user: String,
 }
 
@@ -92,6 +94,7 @@ impl Registrar {
             Value::Integer(i64::try_from(question.lease.as_millis()).unwrap_or(i64::MAX)),
             Value::from(&*question.view),
             Value::from(&*self.client),
+            Value::Integer(i64::try_from(question.fresh.as_millis()).unwrap_or(i64::MAX)),
         ];
         args.extend(question.compatible.iter().map(|text| Value::from(&**text)));
         let (_, answer) = try_join(link.look(), link.run(VIEWS, &keys, args)).await?;
@@ -106,7 +109,7 @@ impl Registrar {
 
 fn read(answer: Value) -> Option<Registered> {
     let Value::Array(parts) = answer else { return None };
-    let [added, standing, told, now, others @ ..] = &parts[..] else {
+    let [added, standing, told, now, Value::Array(others)] = &parts[..] else {
         return None;
     };
     let millis = |value: &Value| Some(Duration::from_millis(u64::try_from(value.as_i64()?).ok()?));
@@ -114,7 +117,7 @@ fn read(answer: Value) -> Option<Registered> {
         Some(Other {
             text: parts[0].as_string()?,
             remaining: millis(&parts[1])?,
-            confirmed: millis(&parts[2])?,
+            fresh: millis(&parts[2])?,
             user: parts[3].as_string()?,
         })
     };

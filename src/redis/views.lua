@@ -2,22 +2,23 @@
 --
 --   KEYS   the lists in use; the node's record; what this client tells of itself
 --   ARGV   the 34 characters that the record begins with; what to do: "look", "add" unless a list is there that is not
---          known to this client, "keep" whatever is there; for how long (ms); this client's list; who it is; then the
---          lists that it knows
+--          known to this client, "keep" whatever is there; for how long (ms); this client's list; who it is; for how long
+--          (ms) it may take locks without another look; then the lists that it knows
 --
--- The lists in use are lines: when the list was added, when it was last confirmed, when it ends (ms of the node's clock),
--- who confirmed it last, the list. A line is never removed before its end: a lease may have been confirmed under it.
+-- The lists in use are lines: when the list was added and last confirmed, for how long locks may be taken under it from then
+-- on, when it ends (ms, of the node's clock), who confirmed it last, the list. A line is never removed before its end: a lease may have been confirmed under it.
 --
 -- The answer: 1 if this client's list is there now, otherwise 0; for how many ms the oldest list has been there that this
--- client knows; when this client last told of itself, or 0; the present; and four entries for each other list: the list, for how many ms more it is in use, how many ms ago it
--- was confirmed, who confirmed it last. Or -4: the node has another memory.
+-- client knows; when this client last told of itself, or 0; the present; and a table of the other lists, with four entries
+-- each: the list, for how many ms more it is in use, for how many ms more locks may be taken under it, who confirmed it
+-- last. Or -4: the node has another memory.
 
-local stamp, act, lease, own, who = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local stamp, act, lease, own, who, fresh = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
 local record = redis.call('GET', KEYS[2])
 if not record or record:sub(1, 34) ~= stamp then return -4 end
 
 local known = {}
-for i = 6, #ARGV do known[ARGV[i]] = true end
+for i = 7, #ARGV do known[ARGV[i]] = true end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -25,23 +26,25 @@ local lines, others, strange = {}, {}, false
 local added, oldest, last = now, now, now + lease
 local longest = last
 for line in (redis.call('GET', KEYS[1]) or ''):gmatch('[^\n]+') do
-  local since, confirmed, ends, user, view = line:match('^(%d+) (%d+) (%d+) (%S+) (.+)$')
-  since, confirmed, ends = tonumber(since), tonumber(confirmed), tonumber(ends)
+  local since, confirmed, locks, ends, user, view = line:match('^(%d+) (%d+) (%d+) (%d+) (%S+) (.+)$')
+  since, confirmed, locks, ends = tonumber(since), tonumber(confirmed), tonumber(locks), tonumber(ends)
   if ends and confirmed > now then
     -- From before the clock was put back: counts from now, or it would be in use until its time comes once more.
     since, confirmed, ends = math.min(since, now), now, now + ends - confirmed
-    line = ('%.0f %.0f %.0f %s %s'):format(since, confirmed, ends, user, view)
+    line = ('%.0f %.0f %.0f %.0f %s %s'):format(since, confirmed, locks, ends, user, view)
   end
   if ends and ends > now then
     if view == own then
       -- Another client of the same list may need it for longer.
       added, last = math.min(since, now), math.max(last, ends)
+      fresh = math.max(fresh, confirmed + locks - now)
       oldest = math.min(oldest, added)
     else
       if known[view] then oldest = math.min(oldest, since) else strange = true end
       lines[#lines + 1] = line
       local n = #others
-      others[n + 1], others[n + 2], others[n + 3], others[n + 4] = view, ends - now, math.max(now - confirmed, 0), user
+      others[n + 1], others[n + 2] = view, ends - now
+      others[n + 3], others[n + 4] = math.max(confirmed + locks - now, 0), user
     end
     longest = math.max(longest, ends)
   end
@@ -49,9 +52,9 @@ end
 
 local there, told = 0, (redis.call('GET', KEYS[3]) or '0 '):match('^(%d+) ')
 if act == 'keep' or act == 'add' and not strange then
-  lines[#lines + 1] = ('%.0f %.0f %.0f %s %s'):format(added, now, last, who, own)
+  lines[#lines + 1] = ('%.0f %.0f %.0f %.0f %s %s'):format(added, now, fresh, last, who, own)
   redis.call('SET', KEYS[1], table.concat(lines, '\n'), 'PX', ('%.0f'):format(math.max(longest, last) - now))
   redis.call('SET', KEYS[3], ('%.0f %s %s'):format(now, who, own), 'PX', ('%.0f'):format(lease))
   there = 1
 end
-return { there, now - oldest, tonumber(told), now, unpack(others) }
+return { there, now - oldest, tonumber(told), now, others }
