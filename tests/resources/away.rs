@@ -21,6 +21,7 @@ pub(crate) async fn leftovers(leases: usize) {
     let testbed = testbed().await;
     let before = Usage::now(&testbed).await;
     let redlock = unguarded(testbed.urls()).await;
+    let own = own_keys(&testbed.nodes()[0]).await;
     let leases = acquire(&redlock, count, TTL).await;
     let held = Usage::now(&testbed).await;
     println!("before     {before}\nheld       {held}: {count} leases");
@@ -31,7 +32,9 @@ pub(crate) async fn leftovers(leases: usize) {
     drop(leases);
     // The others confirm, and the watchdogs end.
     let gone = async {
-        while locks(&testbed.nodes()[0], count).await + locks(&testbed.nodes()[1], count).await > 0 {
+        while locks(&testbed.nodes()[0], count, &own).await + locks(&testbed.nodes()[1], count, &own).await
+            > 0
+        {
             sleep(Duration::from_millis(50)).await;
         }
     };
@@ -51,7 +54,7 @@ pub(crate) async fn leftovers(leases: usize) {
 
     away.resume().unwrap();
     redlock.shutdown().await;
-    let left = locks(away, count).await;
+    let left = locks(away, count, &own).await;
     println!("cleaned up: {left} were left to their TTL");
     drop(redlock);
     nothing_is_left(&testbed, &before).await;
@@ -71,8 +74,21 @@ pub(crate) async fn leftovers(leases: usize) {
     );
 }
 
-/// Without their counters, of which there is one for each lease. (`KEYS` would take too long.)
-async fn locks(node: &TestNode, leases: usize) -> usize {
-    let answer = node.command(&["DBSIZE"]).await.unwrap();
-    answer.as_int().unwrap() as usize - leases
+/// Without their counters, of which there is one for each lease, and without what nodes keep about themselves and their clients.
+/// (`KEYS` would take too long.)
+async fn locks(node: &TestNode, leases: usize, own: &[String]) -> usize {
+    let size = node.command(&["DBSIZE"]).await.unwrap().as_int().unwrap();
+    let exists: Vec<&str> = ["EXISTS"]
+        .into_iter()
+        .chain(own.iter().map(|key| &**key))
+        .collect();
+    let own = node.command(&exists).await.unwrap().as_int().unwrap();
+    usize::try_from(size - own).unwrap() - leases
+}
+
+/// The keys that are no locks, and no counters.
+async fn own_keys(node: &TestNode) -> Vec<String> {
+    let answer = node.command(&["KEYS", "quorlock:*#*"]).await.unwrap();
+    let keys = answer.as_array().unwrap().iter();
+    keys.map(|key| key.as_str().unwrap().to_owned()).collect()
 }

@@ -73,6 +73,25 @@ async fn a_node_that_was_killed_is_a_fault_at_once_and_nothing_waits_for_its_ret
     assert_eq!(keys(node).await, 0);
 }
 
+/// Nothing is sent for a lock: once a look is too old, requests are refused before they are sent, so the look has to notice.
+#[tokio::test]
+async fn an_idle_connection_that_leads_nowhere_is_given_up() {
+    let testbed = testbed(1, true).await;
+    let redlock = Redlock::builder()
+        .urls(testbed.urls())
+        .guard_window(Duration::from_secs(3))
+        .restart_guard(false);
+    let redlock = redlock.connect().await.unwrap();
+    let proxy = testbed.nodes()[0].proxy().unwrap();
+    proxy.blackhole();
+    eventually("the connection is given up", async || !is_up(&redlock, 0)).await;
+    proxy.heal();
+    eventually("locks are given again", async || {
+        redlock.lock("x").try_acquire().await.is_ok()
+    })
+    .await;
+}
+
 /// Options given to the client library's own script calls are ignored; ours must not be.
 #[tokio::test]
 async fn script_calls_keep_the_patience_they_are_given() {
