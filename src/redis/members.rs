@@ -73,6 +73,8 @@ struct State {
     compatible: HashSet<String>,
     /// Another list in use, and until when it is: no look that has not met it changes that.
     conflict: Option<(Arc<ListConflict>, Moment)>,
+    /// When each node has answered last.
+    heard: Vec<Option<Moment>>,
     /// Since when each node has been registered on over the connection of now.
     linked: Vec<Option<(Weak<Link>, Moment)>>,
     /// The memory of each node on which other clients have had their time to be met, over the connection of now.
@@ -148,6 +150,7 @@ impl Members {
             state: Mutex::new(State {
                 ids: vec![None; count],
                 admitted: vec![None; count],
+                heard: vec![None; count],
                 linked: vec![None; count],
                 settled: vec![None; count],
                 doubts: vec![None; count],
@@ -268,7 +271,22 @@ impl Members {
                 _ => break,
             };
         }
-        self.admit(started, &view, &answers, answers.len() == links.len())
+        let complete = self.is_complete(&links, &answers);
+        self.admit(started, &view, &answers, complete)
+    }
+
+    /// Whether every node has been heard whose votes count at the moment. A node that fails for longer than a period has none.
+    fn is_complete(&self, links: &[(usize, Arc<Link>)], answers: &[Answer]) -> bool {
+        let mut state = lock(&self.state);
+        let now = self.clock.now();
+        answers
+            .iter()
+            .for_each(|answer| state.heard[answer.number] = Some(now));
+        links.iter().all(|(number, link)| {
+            let counts = state.admitted[*number] == Some(link.memory().id);
+            let heard = state.heard[*number];
+            !counts || heard == Some(now) || heard.is_none_or(|heard| now.since(heard) > self.period)
+        })
     }
 
     fn registers(&self) -> bool {
@@ -344,13 +362,7 @@ impl Members {
     }
 
     /// Decides about each node that has answered. Returns as [`register`](Self::register).
-    fn admit(
-        &self,
-        started: Moment,
-        view: &View,
-        answers: &[Answer],
-        all_answered: bool,
-    ) -> Option<Duration> {
+    fn admit(&self, started: Moment, view: &View, answers: &[Answer], complete: bool) -> Option<Duration> {
         let mut state = lock(&self.state);
         let now = self.clock.now();
         let conflict = state.conflict.as_ref().map(|(conflict, _)| conflict.clone());
@@ -374,8 +386,8 @@ impl Members {
                 node.lane.not_admitted(&Fault::OutOfMemory);
                 continue;
             }
-            // A memory that is new to this client counts once every node that is connected knows of it.
-            if conflict.is_none() && all_answered && (registered.added || !self.registers()) {
+            // A memory that is new to this client counts once all others know of it whose votes count.
+            if conflict.is_none() && complete && (registered.added || !self.registers()) {
                 state.admitted[*number] = Some(id);
             }
             let since = state.linked_since(*number, link, now);
