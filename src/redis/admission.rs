@@ -11,6 +11,8 @@ use crate::node::{Action, Fault, ListConflict};
 pub(super) struct Admission {
     /// The nodes know that this client uses this memory.
     pub(super) registered: bool,
+    /// The longest TTL that the registration outlives.
+    pub(super) longest_ttl: Duration,
     /// Until when the registration is fresh: other clients rely on nothing being counted after that.
     pub(super) fresh_until: Option<Moment>,
     /// Other clients use another list of nodes.
@@ -28,6 +30,7 @@ impl Admission {
     pub(super) fn pending() -> Admission {
         Admission {
             registered: false,
+            longest_ttl: Duration::ZERO,
             fresh_until: None,
             conflict: None,
             settles_at: None,
@@ -38,11 +41,13 @@ impl Admission {
 
     /// Why the node gives no lock, or why its confirmation of an extension counts for nothing. `None` for everything else.
     pub(super) fn objection(&self, action: &Action, now: Moment) -> Option<Fault> {
-        match action {
-            Action::Acquire { guard, .. } => self.objection_to_locks(guard.is_some(), now),
-            Action::Extend { guarded: true, .. } => self.objection_to_renewals(now),
-            _ => None,
-        }
+        let (ttl, objection) = match action {
+            Action::Acquire { ttl, guard, .. } => (ttl, self.objection_to_locks(guard.is_some(), now)),
+            Action::Extend { ttl, guarded: true } => (ttl, self.objection_to_renewals(now)),
+            _ => return None,
+        };
+        // Other clients do not reckon with a lease that lives longer.
+        objection.or_else(|| (*ttl > self.longest_ttl).then_some(Fault::Unregistered))
     }
 
     /// Why the node gives no new lock.
@@ -109,6 +114,7 @@ mod tests {
     fn registered(now: Moment) -> Admission {
         Admission {
             registered: true,
+            longest_ttl: SECOND,
             fresh_until: Some(now + 10 * SECOND),
             ..Admission::pending()
         }
@@ -149,6 +155,13 @@ mod tests {
             (good.clone(), [None, None, None]),
             (
                 Admission::pending(),
+                [pending.clone(), pending.clone(), pending.clone()],
+            ),
+            (
+                Admission {
+                    longest_ttl: SECOND / 2,
+                    ..good.clone()
+                },
                 [pending.clone(), pending.clone(), pending.clone()],
             ),
             (
@@ -225,5 +238,31 @@ mod tests {
                 && !good.is_worse_than(&bad, now)
                 && !bad.is_worse_than(&bad, now)
         );
+    }
+
+    #[test]
+    fn what_needs_a_vote_is_not_executed_when_others_do_not_reckon_with_it_any_more() {
+        let now = now();
+        let (budget, soon) = (3 * SECOND, now + SECOND);
+        let admission = |fresh_until| Admission {
+            fresh_until,
+            ..registered(now)
+        };
+        let release = Action::Release {
+            counter: None,
+            news: None,
+        };
+        let cases = [
+            (acquire(Some(SECOND)), Some(soon), SECOND),
+            (acquire(None), Some(soon), SECOND),
+            (EXTEND, Some(soon), SECOND),
+            (EXTEND, Some(now + 10 * SECOND), budget),
+            (release, Some(soon), budget),
+            (EXTEND, Some(now), Duration::ZERO),
+        ];
+        for (action, fresh_until, expected) in cases {
+            let limit = admission(fresh_until).limit(&action, budget, now);
+            assert_eq!(limit, expected, "{action:?}");
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// A connection that has passed the probe.
 pub(super) struct Link {
+    /// Another one for each connection to the node.
+    serial: u64,
     client: Client,
     /// The address that its server's name was resolved to. `None` if it has no name.
     peer: Option<SocketAddr>,
@@ -99,6 +101,8 @@ pub(super) struct Endpoint {
     pub(super) disowned: Arc<Mutex<Option<MemoryId>>>,
     /// The memory that this client used last at the address, and when it looked at it last (microseconds of our clock).
     pub(super) last_used: Mutex<Option<(MemoryId, i64)>>,
+    /// How many connections have passed the probe.
+    pub(super) opened: AtomicU64,
 }
 
 impl Endpoint {
@@ -181,6 +185,7 @@ impl Link {
         // It goes out with every call, so it had better be one.
         let digest = digest.filter(|digest| digest.as_str().is_some_and(|text| is_digest(&text)));
         let link = Link {
+            serial: endpoint.opened.fetch_add(1, Relaxed),
             client,
             peer,
             digest,
@@ -232,6 +237,10 @@ impl Link {
             false => self.time.observe_between(sent, received, time),
         }
         Ok(())
+    }
+
+    pub(super) fn serial(&self) -> u64 {
+        self.serial
     }
 
     pub(super) fn peer(&self) -> Option<SocketAddr> {

@@ -9,9 +9,10 @@
 //! | `probe.rs` | what a server must be before it may vote |
 //! | `memory.rs`, `record.lua` | which memory it is |
 //! | `members.rs` | which nodes this client and others use |
+//! | `membership.rs` | what follows from that |
 //! | `registrar.rs`, `views.lua` | how one node is told of that |
 //! | `registrations.rs`, `lists.lua` | what nodes know of that, for people |
-//! | `admission.rs` | whether its votes count |
+//! | `admission.rs` | whether a node's votes count |
 //! | `client.rs` | who this process is |
 //! | `lane.rs` | the queue in front of the connection |
 //! | `announcements.rs` | what the server tells of its own accord |
@@ -35,6 +36,7 @@ mod keeper;
 mod lane;
 mod link;
 mod members;
+mod membership;
 mod memory;
 mod probe;
 mod registrar;
@@ -143,6 +145,7 @@ impl RedisNode {
                 window,
                 disowned: Arc::default(),
                 last_used: Default::default(),
+                opened: Default::default(),
             });
             let lane = Arc::new(Lane::new(time));
             Member { endpoint, lane }
@@ -209,12 +212,17 @@ impl Node for RedisNode {
     }
 
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>> {
-        if let Action::Acquire { ttl, .. } = request.action
-            && let Err(fault) = self.members.needs(ttl)
-        {
+        if matches!(request.action, Action::Acquire { .. }) && self.members.only_observes() {
+            let fault = Fault::Disconnected {
+                reason: "connected only to observe: takes no locks".into(),
+            };
             return std::future::ready(Err(fault)).boxed();
         }
         self.lane.call(request, budget)
+    }
+
+    fn prepare(&self, ttl: Duration) -> Option<BoxFuture<'static, ()>> {
+        self.members.prepare(ttl)
     }
 
     fn connection(&self) -> Option<u64> {

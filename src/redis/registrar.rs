@@ -10,6 +10,7 @@ use super::link::Link;
 use crate::node::Fault;
 use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
 use crate::protocol::memory::Record;
+use crate::protocol::view::View;
 
 const VIEWS: &str = include_str!("views.lua");
 const OTHER_MEMORY: i64 = -4;
@@ -52,7 +53,10 @@ pub(super) struct Registered {
 
 /// Another list in use.
 pub(super) struct Other {
+    /// The list as it is written.
     pub(super) text: String,
+    /// `None` if it is damaged.
+    pub(super) view: Option<View>,
     pub(super) remaining: Duration,
     /// For how long clients may take locks under it without another look.
     pub(super) fresh: Duration,
@@ -114,8 +118,10 @@ fn read(answer: Value) -> Option<Registered> {
     };
     let millis = |value: &Value| Some(Duration::from_millis(u64::try_from(value.as_i64()?).ok()?));
     let other = |parts: &[Value]| {
+        let text = parts[0].as_string()?;
         Some(Other {
-            text: parts[0].as_string()?,
+            view: text.parse().ok(),
+            text,
             remaining: millis(&parts[1])?,
             fresh: millis(&parts[2])?,
             user: parts[3].as_string()?,

@@ -117,6 +117,19 @@ async fn a_clock_that_is_set_back_leaves_its_node_out_for_no_longer_than_the_gua
     grant(&before.lock("job").within(LONG)).await;
 }
 
+/// The same for a client that stays connected meanwhile.
+#[tokio::test]
+async fn a_clock_that_is_set_back_under_a_connection_leaves_its_node_out_for_no_longer_than_the_guard() {
+    let bad = Shifted::start().await;
+    bad.set(3_600).await;
+    let second = Duration::from_secs(1);
+    let builder = Redlock::builder().urls(bad.testbed.urls()).guard_window(second);
+    let redlock = builder.ttl(second).connect().await.unwrap();
+    grant(&redlock.lock("job").within(LONG)).await;
+    bad.set(0).await;
+    grant(&redlock.lock("job").within(LONG)).await;
+}
+
 /// Keys expire by the nodes' clocks: of a lease on three nodes, two of them end early.
 #[tokio::test]
 async fn clocks_that_are_put_forward_shorten_leases() {
