@@ -15,7 +15,7 @@ help:
 	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
 	@echo "make nemesis       everything that goes wrong with servers, data, addresses, networks, clocks and clients (MINUTES=10, and the build)"
 	@echo "make resources     what 100,000 leases and 10,000 waiters cost, and that nothing of it is left (ten minutes with the build)"
-	@echo "make mutants       deliberate faults in the code, each of which the tests must notice (some 20 minutes)"
+	@echo "make mutants       deliberate faults in the code, each of which the tests must notice (an hour)"
 	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
 	@echo "make docs          the documentation, warnings denied"
 	@echo "make bench         speed beside a raw floor and peers, written into docs/benchmarks.md (a quarter of an hour)"
@@ -61,7 +61,7 @@ SECONDS ?= 180
 simulate:
 	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --features testbed --test simulator --config profile.test.package.quorlock.opt-level=3
 
-# Builds each of them: some seconds each, and up to a minute to be noticed.
+# Builds each of them: half a minute each, and as long to be noticed.
 mutants:
 	scripts/mutants
 
