@@ -52,8 +52,8 @@ struct Desk {
 pub(crate) struct Leftover {
     /// The release.
     pub(crate) request: Request,
-    /// A release that is under way already.
-    pub(crate) asked: Option<BoxFuture<'static, Answer>>,
+    /// A release that is under way already, and when it was sent.
+    pub(crate) asked: Option<(Instant, BoxFuture<'static, Answer>)>,
     /// W1: to be dropped when the release has its place in the lane, so that who asks next is behind it. Or if that takes long.
     pub(crate) unsent: Option<Box<dyn Send>>,
     /// W2: whom to tell how many have heard of it. Not if that takes long.
@@ -63,7 +63,7 @@ pub(crate) struct Leftover {
     pub(crate) last_word: LastWord,
 }
 
-/// When "there is no such key" is the last word: before, the acquire may still arrive (A9).
+/// When "there is no such key" is the last word, for a release that was sent by then: before, the acquire may still arrive (A9).
 #[derive(Clone, Copy)]
 pub(crate) struct LastWord {
     pub(crate) from: Instant,
@@ -72,10 +72,11 @@ pub(crate) struct LastWord {
 }
 
 impl LastWord {
-    /// Whether nothing can arrive any more that was sent before the release, which the node has just answered.
-    pub(crate) fn is_said(&self, node: &dyn Node) -> bool {
+    /// Whether nothing can arrive any more that was sent before the release, which the node has just answered. When it was
+    /// executed is not known: no earlier than it was sent.
+    pub(crate) fn is_said(&self, node: &dyn Node, sent: Instant) -> bool {
         let in_order = self.connection.is_some() && self.connection == node.connection();
-        in_order || Instant::now() >= self.from
+        in_order || sent >= self.from
     }
 }
 
@@ -145,7 +146,9 @@ impl Janitor {
             let request = leftover.request.clone();
             let ask = || round::ask(&self.nodes, node, request, BUDGET, &self.home).call;
             // A node of somebody's own making may panic, and this may be called because one has.
-            leftover.asked = catch_unwind(AssertUnwindSafe(ask)).ok();
+            leftover.asked = catch_unwind(AssertUnwindSafe(ask))
+                .ok()
+                .map(|call| (Instant::now(), call));
             leftover.unsent = None;
         }
         let _ = desk.inbox.send(Item {
@@ -225,7 +228,7 @@ impl Sweeper {
             let wake = next_try.into_iter().chain(next_early).min();
             tokio::select! {
                 biased;
-                Some((mut item, answer)) = asked.next() => match answer {
+                Some((mut item, sent, answer)) = asked.next() => match answer {
                     Ok(reply) => {
                         self.failing = None;
                         self.fails.store(false, Relaxed);
@@ -234,7 +237,7 @@ impl Sweeper {
                         if let (Reply::Released { listeners }, Some(told)) = (reply, told) {
                             told(listeners);
                         }
-                        if reply == Reply::Missing && !item.leftover.last_word.is_said(&*self.node) {
+                        if reply == Reply::Missing && !item.leftover.last_word.is_said(&*self.node, sent) {
                             early.push_back(item);
                         }
                     }
@@ -300,15 +303,16 @@ impl Sweeper {
     }
 }
 
-async fn ask(node: Arc<dyn Node>, mut item: Item) -> (Item, Answer) {
+/// Also returns when the release was sent.
+async fn ask(node: Arc<dyn Node>, mut item: Item) -> (Item, Instant, Answer) {
     item.tried = true;
-    let release = match item.leftover.asked.take() {
-        Some(release) => release,
-        None => node.call(item.leftover.request.clone(), BUDGET),
+    let (sent, release) = match item.leftover.asked.take() {
+        Some(asked) => asked,
+        None => (Instant::now(), node.call(item.leftover.request.clone(), BUDGET)),
     };
     item.leftover.unsent = None;
     let answer = timeout(BUDGET, release)
         .await
         .unwrap_or(Err(Fault::Timeout { after: BUDGET }));
-    (item, answer)
+    (item, sent, answer)
 }

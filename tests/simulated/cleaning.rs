@@ -304,6 +304,30 @@ async fn a_node_that_has_nothing_is_asked_again_only_if_something_may_come() {
     }
 }
 
+/// The answer to the deletion takes so long that the acquire, sent over another connection, has come meanwhile.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_late_is_about_the_time_before_the_acquire_came() {
+    for is_dropped in [false, true] {
+        let nodes = puppets(4, |node, action| match action {
+            Action::Acquire { .. } if node == 3 => Plan::Never,
+            Action::Release { .. } if node == 3 => Plan::Answer(ms(50), Ok(Reply::Missing)),
+            // A quorum has answered only after all that was sent has come.
+            Action::Release { .. } if node == 2 => Plan::Answer(ms(500), Ok(yes(action))),
+            other => at_once(Ok(yes(other))),
+        });
+        let redlock = redlock(&nodes, Redlock::builder());
+        let request = redlock.lock("job").node_budget(ms(100));
+        let lease = request.acquire().await.unwrap();
+        match is_dropped {
+            true => drop(lease),
+            false => assert_eq!(lease.release().await, ReleaseOutcome::Released),
+        }
+        redlock.shutdown().await;
+        let asked = nodes[3].calls().iter().filter(|call| call.is_release()).count();
+        assert_eq!(asked, 2);
+    }
+}
+
 /// The keys should have expired by the time the janitor looks, but nodes have clocks of their own.
 #[tokio::test(start_paused = true)]
 async fn even_what_should_have_expired_is_asked_about_once() {

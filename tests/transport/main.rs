@@ -14,7 +14,7 @@ mod rights;
 
 use std::time::{Duration, Instant};
 
-use common::{LOCK_KEYS, unguarded};
+use common::LOCK_KEYS;
 use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{AcquireError, Redlock};
@@ -35,8 +35,11 @@ pub(crate) async fn testbed(nodes: usize, proxies: bool) -> Testbed {
     testbed
 }
 
+/// Registered for locks of a minute: the first one is sent at once.
 pub(crate) async fn connect(testbed: &Testbed) -> Redlock {
-    unguarded(testbed.urls()).await
+    let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
+    let builder = builder.guard_window(Duration::from_secs(60));
+    builder.connect().await.unwrap()
 }
 
 /// How often the server has executed a command, from scripts too. Redis 6.2 counts `SCRIPT LOAD` as `SCRIPT`.

@@ -2,6 +2,7 @@
 
 use quorlock::testbed::{Data, TestNode, Testbed};
 
+use crate::common::PATIENCE;
 use crate::{Client, Holders, all_up, flush, short};
 
 /// What happens to a node while both clients run.
@@ -46,12 +47,13 @@ async fn in_turns(event: Event) {
         all_up(first.redlock()).await;
         all_up(second.redlock()).await;
     }
-    // And to clients that start now.
-    Client::connected("by address, later", || short(&urls))
+    // And to clients that start now, once lists with what the nodes have lost are over: under other names, they are other lists.
+    let patient = |urls: &[String]| short(urls).connect_timeout(PATIENCE);
+    Client::connected("by address, later", || patient(&urls))
         .await
         .succeed("job", &holders)
         .await;
-    Client::connected("by name, later", || short(&renamed))
+    Client::connected("by name, later", || patient(&renamed))
         .await
         .succeed("job", &holders)
         .await;
