@@ -91,6 +91,10 @@ impl World {
         let seat = &client.seats[address];
         let runs = !client.paused && client.seats.iter().any(|seat| seat.known.is_some());
         let is_led = self.lists[number].has(address) && self.resolve(state, number, address) == id;
+        // Whoever is led elsewhere leaves within P.
+        if runs && !is_led && seat.connected == Some(id) && !self.lied_to.has(number) {
+            return false;
+        }
         if !runs || !is_led || client.cut.has(address) {
             // Without a connection, no older memory is used either.
             return true;
@@ -119,6 +123,17 @@ impl World {
                     ..left
                 };
                 steps.push((Step::Move { address }, next));
+            }
+            if left.led_back > 0 {
+                for id in self.older_servers(state, address) {
+                    let mut next = state.clone();
+                    next.at[address] = id;
+                    next.faults = Faults {
+                        led_back: left.led_back - 1,
+                        ..left
+                    };
+                    steps.push((Step::LeadBack { address, id }, next));
+                }
             }
             if left.restarted > 0 {
                 let mut next = state.clone();
@@ -171,6 +186,13 @@ impl World {
         }
     }
 
+    fn older_servers(&self, state: &State, address: usize) -> impl Iterator<Item = Id> {
+        let memories = state.memories.iter().enumerate().take(state.at[address]);
+        let older =
+            memories.filter(move |(_, memory)| memory.alive && usize::from(memory.address) == address);
+        Vec::from_iter(older.map(|(id, _)| id)).into_iter()
+    }
+
     /// Another memory begins behind the address; connections to the old one stay.
     fn began(&self, state: &State, address: usize) -> State {
         let mut next = state.clone();
@@ -185,9 +207,15 @@ impl World {
     }
 
     fn memory_lost(&self, state: &State, address: usize) -> State {
+        let mut next = self.begun_anew(state, address);
+        next.faults.lost -= 1;
+        next
+    }
+
+    /// The server behind the address has another memory from now on.
+    pub(crate) fn begun_anew(&self, state: &State, address: usize) -> State {
         let old = state.at[address];
         let mut next = self.began(state, address);
-        next.faults.lost -= 1;
         next.memories[old].die();
         for client in &mut next.clients {
             let seat = &mut client.seats[address];

@@ -2,7 +2,7 @@
 
 use crate::judge::{Judgement, judge};
 use crate::rules::Omitted;
-use crate::state::{Client, Id, Seat, Set, Standing, State};
+use crate::state::{Client, Guard, Id, Seat, Set, Standing, State};
 use crate::step::Step;
 use crate::world::World;
 
@@ -75,7 +75,17 @@ impl World {
     }
 
     /// The client is connected to the memory, and has read its id.
+    ///
+    /// If it has used a newer memory at this address, locks were granted by that meanwhile: the older one begins anew.
     fn connected(&self, state: &State, number: usize, address: usize, id: Id) -> State {
+        let is_older = state.clients[number].seats[address]
+            .known
+            .is_some_and(|known| id < known);
+        if is_older && state.memories[id].guard != Guard::First && !self.omits(Omitted::NewerUsed) {
+            let next = self.begun_anew(state, address);
+            let id = next.at[address];
+            return self.connected(&next, number, address, id);
+        }
         let mut next = state.clone();
         let client = &mut next.clients[number];
         if client.seats[address].known != Some(id) {

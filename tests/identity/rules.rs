@@ -31,6 +31,8 @@ pub(crate) enum Omitted {
     OldViewStays,
     /// A node counts for new locks as soon as the client has registered there.
     Settling,
+    /// A memory that an address leads back to counts, although a newer one was used at that address.
+    NewerUsed,
     /// A vote still counts after its client has learnt that the node has another memory.
     StaleVotes,
 }

@@ -232,6 +232,8 @@ pub(crate) struct Faults {
     pub(crate) lost: u8,
     /// An address leads to a new, empty server; the old server lives.
     pub(crate) moved: u8,
+    /// An address leads back to an older server, which has lived on.
+    pub(crate) led_back: u8,
     /// A restart with all data.
     pub(crate) restarted: u8,
     /// A client is stopped, perhaps for ever.
@@ -284,7 +286,11 @@ impl State {
             let memory = &mut self.memories[id];
             let address = usize::from(memory.address);
             let used = |client: &Client| client.seats[address].connected == Some(id);
-            if memory.alive && self.at[address] != id && !self.clients.iter().any(used) {
+            if memory.alive
+                && self.faults.led_back == 0
+                && self.at[address] != id
+                && !self.clients.iter().any(used)
+            {
                 memory.die();
             }
             let settled = memory.guard != Guard::Second;

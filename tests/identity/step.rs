@@ -27,6 +27,7 @@ pub(crate) enum Step {
     // What goes wrong.
     Lose { address: usize },
     Move { address: usize },
+    LeadBack { address: usize, id: Id },
     Restart { address: usize },
     Pause { client: usize },
     Resume { client: usize },
@@ -78,6 +79,7 @@ impl fmt::Display for Step {
             }
             Step::Lose { address } => write!(f, "address {address}: the memory is lost, a new one begins"),
             Step::Move { address } => write!(f, "address {address}: a new server, the old one lives"),
+            Step::LeadBack { address, id } => write!(f, "address {address}: leads back to m{id}"),
             Step::Restart { address } => write!(f, "address {address}: a restart with all data"),
             Step::Pause { client } => write!(f, "{} is stopped", who(client)),
             Step::Resume { client } => write!(f, "{} goes on", who(client)),

@@ -55,6 +55,17 @@ impl World {
         }
     }
 
+    /// The first address may lead back to a server that it has led to before.
+    fn led_back(self) -> World {
+        World {
+            faults: Faults {
+                led_back: 1,
+                ..self.faults
+            },
+            ..self
+        }
+    }
+
     /// The first node may restart with all data.
     fn restarted(self) -> World {
         World {
@@ -133,6 +144,16 @@ pub(crate) fn safe() -> Vec<World> {
         same("one address moved, no shared node but that")
             .moved(1)
             .apart(),
+        same("one address moved and led back").moved(1).led_back(),
+        same("one address moved and led back, no shared node but that")
+            .moved(1)
+            .led_back()
+            .apart(),
+        same("one address moved and led back, a client stopped")
+            .moved(1)
+            .led_back()
+            .stopped()
+            .larger(),
         lists("{0,1,2} beside {0,..,4}", SMALL, LARGE),
         lists("{0,..,4} beside {0,..,3,5}", LARGE, &[0, 1, 2, 3, 5]),
         lists("{0,1,2} beside {2,3,4}", SMALL, &[2, 3, 4]),
@@ -233,6 +254,9 @@ pub(crate) fn weaker() -> Vec<World> {
         same("votes of a memory that was lost")
             .lost(1)
             .without(Omitted::StaleVotes),
+        apart("the server that an address leads back to counts")
+            .led_back()
+            .without(Omitted::NewerUsed),
         late("a node counts at once").without(Omitted::Settling),
         late("a holder in conflict does not register").without(Omitted::HoldersRegister),
         lied("the old view is replaced at once")
@@ -257,6 +281,11 @@ pub(crate) fn uncovered() -> Vec<World> {
         same("one address moved, B is lied to, no shared node")
             .moved(1)
             .lied_to()
+            .apart(),
+        same("one address moved and led back, a client stopped, no shared node")
+            .moved(1)
+            .led_back()
+            .stopped()
             .apart(),
         lists("{0,1,2} beside {0,..,4}, no shared node", SMALL, LARGE).unreachable(&[2], &[0, 1]),
         World {
