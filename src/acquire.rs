@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::claim::Claim;
 use crate::error::{AcquireError, Votes};
@@ -166,7 +165,6 @@ impl Acquire<'_> {
         if self.is_shut_down() {
             return Err(AcquireError::ShutDown);
         }
-        self.prepare().await;
         let outcome = match self.attempt_once(queues).await {
             // What clocks did before is known now.
             Err(defeat) if defeat.how == How::ClocksMoved => self.attempt_once(queues).await,
@@ -176,15 +174,6 @@ impl Acquire<'_> {
             // Shut down meanwhile: nobody would wait for the end of this one.
             Ok(_) if self.is_shut_down() => Err(AcquireError::ShutDown),
             outcome => Ok(outcome),
-        }
-    }
-
-    /// Has the nodes get ready for a lock that lives so long. Those that do not are left to the attempt, which names them.
-    async fn prepare(&self) {
-        let ready = self.nodes.iter().filter_map(|node| node.prepare(self.terms.ttl));
-        let ready = Vec::from_iter(ready);
-        if !ready.is_empty() {
-            let _ = timeout(self.terms.node_budget, join_all(ready)).await;
         }
     }
 

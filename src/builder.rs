@@ -150,8 +150,7 @@ impl RedlockBuilder {
     }
 
     /// Whether nodes whose memory has just begun (new, emptied, replaced, put back) give no locks until what they may have
-    /// forgotten has expired. That takes the TTL of the lock, or the [`guard_window`](Self::guard_window) if that is longer, and
-    /// up to 5 s more. On by default.
+    /// forgotten has expired. That takes the [`guard_window`](Self::guard_window), and up to 5 s more. On by default.
     ///
     /// A node that forgets a lock can help a second client to it. A node that restarts within that time and keeps everything
     /// (`appendonly yes`, `appendfsync always`) confirms leases at once, and gives new locks after up to 5 s. Where this is off, every
@@ -166,9 +165,11 @@ impl RedlockBuilder {
     }
 
     /// How long nodes whose memory has just begun are left out at least, and a sixth of it (up to 5 s) more; see
-    /// [`restart_guard`](Self::restart_guard). Default 30 s. All clients of a prefix should use the same.
+    /// [`restart_guard`](Self::restart_guard). Default 30 s, or the TTL of this builder if that is longer. All clients of a prefix
+    /// should use the same.
     ///
-    /// To be no shorter than the longest TTL that *anyone* uses on these nodes.
+    /// To be no shorter than the longest TTL that *anyone* uses on these nodes: longer TTLs are refused
+    /// ([`OptionError::TtlBeyondGuard`](crate::OptionError::TtlBeyondGuard)), whether or not the guard is on.
     pub fn guard_window(mut self, window: Duration) -> Self {
         self.defaults.guard_window = window;
         self
@@ -243,7 +244,8 @@ impl RedlockBuilder {
         if timeout.is_zero() || timeout > MAX_CONNECT_TIMEOUT {
             return Err(OptionError::ConnectTimeout { timeout }.into());
         }
-        let terms = self.defaults.terms()?;
+        let defaults = self.defaults.of_manager();
+        let terms = defaults.terms()?;
         options::check_prefix(&self.prefix)?;
         let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
         check_count(configs.len())?;
@@ -263,14 +265,13 @@ impl RedlockBuilder {
         let settings = Settings {
             prefix: (*self.prefix).into(),
             timeout,
-            window: self.defaults.guard_window,
-            ttl: terms.ttl,
+            window: defaults.guard_window,
             part: self.part,
         };
         let nodes = RedisNode::set(configs, &settings, &home.runtime, &home.clock, &home.closed);
         quorum_is_up(&nodes, timeout, terms.guard, self.part).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
-        Ok(Redlock::from_parts(nodes, self.prefix, self.defaults, home))
+        Ok(Redlock::from_parts(nodes, self.prefix, defaults, home))
     }
 
     /// Uses nodes of your own making, for instance simulated ones, in place of those added before.
@@ -279,16 +280,12 @@ impl RedlockBuilder {
     /// [`ConnectError::Options`], [`ConnectError::NoRuntime`].
     pub fn custom_nodes(self, nodes: Vec<Arc<dyn Node>>) -> Result<Redlock, ConnectError> {
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        self.defaults.terms()?;
+        let defaults = self.defaults.of_manager();
+        defaults.terms()?;
         options::check_prefix(&self.prefix)?;
         check_count(nodes.len())?;
         let home = Home::new(runtime, Clock::new(self.slept), nodes.len(), self.owners);
-        Ok(Redlock::from_parts(
-            nodes.into(),
-            self.prefix,
-            self.defaults,
-            home,
-        ))
+        Ok(Redlock::from_parts(nodes.into(), self.prefix, defaults, home))
     }
 }
 

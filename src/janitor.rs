@@ -146,9 +146,8 @@ impl Janitor {
             let request = leftover.request.clone();
             let ask = || round::ask(&self.nodes, node, request, BUDGET, &self.home).call;
             // A node of somebody's own making may panic, and this may be called because one has.
-            leftover.asked = catch_unwind(AssertUnwindSafe(ask))
-                .ok()
-                .map(|call| (Instant::now(), call));
+            let sent = Instant::now();
+            leftover.asked = catch_unwind(AssertUnwindSafe(ask)).ok().map(|call| (sent, call));
             leftover.unsent = None;
         }
         let _ = desk.inbox.send(Item {
@@ -196,7 +195,7 @@ impl Sweeper {
     /// Ends when nobody can leave anything any more, and all is removed.
     async fn work(mut self, mut inbox: mpsc::UnboundedReceiver<Item>) {
         let mut asked = FuturesUnordered::new();
-        // Answered "missing", but too early to be the last word.
+        // Answered "missing", but too early to be the last word; in the order in which it can be.
         let mut early: VecDeque<Item> = VecDeque::new();
         let mut open = true;
         while open || !(asked.is_empty() && early.is_empty() && self.waiting.is_empty()) {
@@ -238,7 +237,9 @@ impl Sweeper {
                             told(listeners);
                         }
                         if reply == Reply::Missing && !item.leftover.last_word.is_said(&*self.node, sent) {
-                            early.push_back(item);
+                            let from = item.leftover.last_word.from;
+                            let at = early.partition_point(|other| other.leftover.last_word.from <= from);
+                            early.insert(at, item);
                         }
                     }
                     Err(fault) => self.failed(item, &fault),

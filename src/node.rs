@@ -32,13 +32,6 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Called within a tokio runtime.
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>>;
 
-    /// Called before an acquire with this TTL is sent, on all nodes: what has to be waited for until the node is ready for locks
-    /// that live so long, if there is anything. An acquire that does not wait for it may be refused.
-    fn prepare(&self, ttl: Duration) -> Option<BoxFuture<'static, ()>> {
-        let _ = ttl;
-        None
-    }
-
     /// Over which connection requests are sent, as a number that rises with each change. What is sent over one is executed in the
     /// order in which it was sent, or not at all: so a deletion that has found nothing shows that nothing sent before it will
     /// come. `None`, where that is not known, has it asked for again until nothing can come any more (A6).

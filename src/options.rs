@@ -79,6 +79,17 @@ pub enum OptionError {
         /// As given.
         ttl: Duration,
     },
+    /// The TTL is longer than the guard window.
+    #[error(
+        "a TTL of {ttl:?} is longer than the guard window of {window:?}: where nodes have lost data, or others use another list of \
+         nodes, the lock could be given to somebody else before it ends; give all clients of these nodes a guard_window of {ttl:?}"
+    )]
+    TtlBeyondGuard {
+        /// As given.
+        ttl: Duration,
+        /// The guard window, or the manager's own TTL if that is longer.
+        window: Duration,
+    },
     /// The drift eats up the whole TTL.
     #[error("a TTL of {ttl:?} leaves no validity: the drift allowed for is {drift:?}")]
     NoValidity {
@@ -238,9 +249,28 @@ impl Terms {
 }
 
 impl LockOptions {
+    /// These as the defaults of a manager: its own TTL is within its guard window.
+    pub(crate) fn of_manager(self) -> LockOptions {
+        LockOptions {
+            guard_window: self.guard_window.max(self.ttl),
+            ..self
+        }
+    }
+
     pub(crate) fn terms(&self) -> Result<Terms, OptionError> {
         if self.ttl < MIN_TTL || self.ttl > MAX_TTL {
             return Err(OptionError::Ttl { ttl: self.ttl });
+        }
+        if self.guard_window > MAX_TTL {
+            return Err(OptionError::GuardWindow {
+                window: self.guard_window,
+            });
+        }
+        if self.ttl > self.guard_window {
+            return Err(OptionError::TtlBeyondGuard {
+                ttl: self.ttl,
+                window: self.guard_window,
+            });
         }
         // Redis counts in milliseconds. Rounding down keeps the deadline on the safe side.
         let ttl = Duration::from_millis(self.ttl.as_millis() as u64);
@@ -266,17 +296,9 @@ impl LockOptions {
             max_hold: self.max_hold,
             fencing: self.fencing,
             retention: self.retention(ttl)?,
-            guard: self.guard(ttl)?,
+            // R2: no lock lives longer.
+            guard: self.restart_guard.then_some(self.guard_window),
         })
-    }
-
-    /// R2: nobody's lock outlives the longest TTL.
-    fn guard(&self, ttl: Duration) -> Result<Option<Duration>, OptionError> {
-        let window = self.guard_window;
-        if window > MAX_TTL {
-            return Err(OptionError::GuardWindow { window });
-        }
-        Ok(self.restart_guard.then(|| window.max(ttl)))
     }
 
     fn retention(&self, ttl: Duration) -> Result<Option<Duration>, OptionError> {
@@ -355,6 +377,25 @@ mod tests {
     fn fractions_of_a_millisecond_are_rounded_down_like_the_node_sees_them() {
         let terms = terms(|o| o.ttl = Duration::from_micros(50_900)).unwrap();
         assert_eq!(terms.ttl, Duration::from_millis(50));
+    }
+
+    #[test]
+    fn no_ttl_is_longer_than_the_guard_window_and_a_managers_own_makes_that_longer() {
+        let minute = Duration::from_secs(60);
+        let long = |guard| LockOptions {
+            ttl: minute,
+            restart_guard: guard,
+            ..LockOptions::default()
+        };
+        for guard in [false, true] {
+            let refused = OptionError::TtlBeyondGuard {
+                ttl: minute,
+                window: DEFAULT_GUARD_WINDOW,
+            };
+            assert_eq!(long(guard).terms().unwrap_err(), refused);
+            let manager = long(guard).of_manager();
+            assert_eq!(manager.terms().unwrap().guard, guard.then_some(minute));
+        }
     }
 
     #[test]

@@ -11,8 +11,6 @@ use crate::node::{Action, Fault, ListConflict};
 pub(super) struct Admission {
     /// The nodes know that this client uses this memory.
     pub(super) registered: bool,
-    /// The longest TTL that the registration outlives.
-    pub(super) longest_ttl: Duration,
     /// Until when the registration is fresh: other clients rely on nothing being counted after that.
     pub(super) fresh_until: Option<Moment>,
     /// Other clients use another list of nodes.
@@ -30,7 +28,6 @@ impl Admission {
     pub(super) fn pending() -> Admission {
         Admission {
             registered: false,
-            longest_ttl: Duration::ZERO,
             fresh_until: None,
             conflict: None,
             settles_at: None,
@@ -41,13 +38,11 @@ impl Admission {
 
     /// Why the node gives no lock, or why its confirmation of an extension counts for nothing. `None` for everything else.
     pub(super) fn objection(&self, action: &Action, now: Moment) -> Option<Fault> {
-        let (ttl, objection) = match action {
-            Action::Acquire { ttl, guard, .. } => (ttl, self.objection_to_locks(guard.is_some(), now)),
-            Action::Extend { ttl, guarded: true } => (ttl, self.objection_to_renewals(now)),
-            _ => return None,
-        };
-        // Other clients do not reckon with a lease that lives longer.
-        objection.or_else(|| (*ttl > self.longest_ttl).then_some(Fault::Unregistered))
+        match action {
+            Action::Acquire { guard, .. } => self.objection_to_locks(guard.is_some(), now),
+            Action::Extend { guarded: true, .. } => self.objection_to_renewals(now),
+            _ => None,
+        }
     }
 
     /// Why the node gives no new lock.
@@ -114,7 +109,6 @@ mod tests {
     fn registered(now: Moment) -> Admission {
         Admission {
             registered: true,
-            longest_ttl: SECOND,
             fresh_until: Some(now + 10 * SECOND),
             ..Admission::pending()
         }
@@ -155,13 +149,6 @@ mod tests {
             (good.clone(), [None, None, None]),
             (
                 Admission::pending(),
-                [pending.clone(), pending.clone(), pending.clone()],
-            ),
-            (
-                Admission {
-                    longest_ttl: SECOND / 2,
-                    ..good.clone()
-                },
                 [pending.clone(), pending.clone(), pending.clone()],
             ),
             (

@@ -7,8 +7,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
-use tokio::sync::{Notify, watch};
+use futures_util::future::join_all;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -33,16 +33,14 @@ const MOST_TRIES: u32 = 4;
 pub(super) struct Members {
     nodes: Vec<Member>,
     registrar: Registrar,
+    /// No lease lives longer.
+    window: Duration,
     period: Duration,
     part: Part,
     clock: Clock,
     /// No new locks are taken any more.
     closed: CancellationToken,
     changed: Notify,
-    /// The longest TTL that locks were wanted with.
-    longest_ttl: watch::Sender<Duration>,
-    /// The longest TTL that the last registrations outlive, wherever a node has answered.
-    covered: watch::Sender<Duration>,
     membership: Mutex<Membership>,
 }
 
@@ -74,13 +72,12 @@ impl Members {
         Members {
             nodes,
             registrar: Registrar::new(prefix),
+            window,
             period,
             part,
             clock,
             closed,
             changed: Notify::new(),
-            longest_ttl: watch::Sender::new(window),
-            covered: watch::Sender::new(window),
             membership,
         }
     }
@@ -93,25 +90,6 @@ impl Members {
     /// Whether this client only observes.
     pub(super) fn only_observes(&self) -> bool {
         self.part == Part::Observer
-    }
-
-    /// Has registrations outlive locks with this TTL. `None` if they do; otherwise it takes until the nodes that answer have been
-    /// told.
-    pub(super) fn prepare(self: &Arc<Self>, ttl: Duration) -> Option<BoxFuture<'static, ()>> {
-        if ttl <= *self.covered.borrow() {
-            return None;
-        }
-        self.longest_ttl.send_if_modified(|longest| {
-            let is_longer = *longest < ttl;
-            *longest = ttl.max(*longest);
-            is_longer
-        });
-        self.changed();
-        let mut covered = self.covered.subscribe();
-        Some(Box::pin(async move {
-            // Ends with an error when there is nobody left to tell the nodes.
-            let _ = covered.wait_for(|covered| ttl <= *covered).await;
-        }))
     }
 
     /// Registers, again and again, until it is dropped.
@@ -166,7 +144,6 @@ impl Members {
     /// unsettled node settles; `None` if all have.
     async fn register(&self) -> Option<Duration> {
         let started = self.clock.now();
-        let longest_ttl = *self.longest_ttl.borrow();
         let links: Vec<(usize, Arc<Link>)> = self
             .nodes
             .iter()
@@ -188,7 +165,7 @@ impl Members {
         for _ in 0..MOST_TRIES {
             let asking = asked
                 .iter()
-                .map(|(number, link)| self.ask(*number, link, &view, act, longest_ttl, was_stopped));
+                .map(|(number, link)| self.ask(*number, link, &view, act, was_stopped));
             answers = Vec::from_iter(join_all(asking).await.into_iter().flatten());
             // A node that has not answered is not waited for again.
             asked.retain(|(number, _)| answers.iter().any(|answer: &Answer| answer.number == *number));
@@ -211,11 +188,6 @@ impl Members {
                 Decision::Full => lane.not_admitted(&Fault::OutOfMemory),
             }
         }
-        self.covered.send_if_modified(|covered| {
-            let is_longer = *covered < longest_ttl;
-            *covered = longest_ttl.max(*covered);
-            is_longer
-        });
         unsettled
     }
 
@@ -236,11 +208,10 @@ impl Members {
         link: &Arc<Link>,
         view: &View,
         act: Act,
-        longest_ttl: Duration,
         was_stopped: bool,
     ) -> Option<Answer> {
         let node = &self.nodes[number];
-        let lease = longest_ttl.saturating_add(self.period);
+        let lease = self.window + self.period;
         let question = Question {
             act,
             lease,
@@ -312,7 +283,6 @@ impl Members {
             memory,
             counts: link.counts(),
             registered,
-            longest_ttl,
         })
     }
 }

@@ -49,11 +49,9 @@ struct Node {
     doubt: Option<Doubt>,
     /// What the node should know.
     told: Option<Told>,
-    /// The longest TTL that the last registration outlives.
-    longest_ttl: Duration,
 }
 
-/// Other clients use, or have used, another memory in place of this one.
+/// Other clients use, or have used, another memory in place of this one. Times are of this client's clock.
 #[derive(Clone, Copy)]
 struct Doubt {
     memory: MemoryId,
@@ -80,8 +78,6 @@ pub(super) struct Answer {
     /// The memory is old enough to count for renewals.
     pub(super) counts: bool,
     pub(super) registered: Registered,
-    /// The longest TTL that the registration outlives, if there was one.
-    pub(super) longest_ttl: Duration,
 }
 
 /// What a look begins with.
@@ -112,7 +108,6 @@ impl Membership {
             settled: None,
             doubt: None,
             told: None,
-            longest_ttl: Duration::ZERO,
         };
         Membership {
             period,
@@ -228,7 +223,7 @@ impl Membership {
         for answer in answers {
             let (registered, id) = (&answer.registered, answer.memory);
             let node = &mut self.nodes[answer.number];
-            // Lists came and went meanwhile: the next look will tell.
+            // Lists came and went meanwhile: the node stays what it is until the next look.
             if !registered.added && !registered.is_full && conflict.is_none() && registers {
                 continue;
             }
@@ -240,11 +235,6 @@ impl Membership {
             if conflict.is_none() && complete && (registered.added || !registers) {
                 node.admitted = Some(id);
             }
-            node.longest_ttl = match (registers, registered.added) {
-                (true, true) => answer.longest_ttl,
-                (true, false) => node.longest_ttl,
-                (false, _) => Duration::MAX,
-            };
             let standing = registered
                 .standing
                 .min(node.registered_for(answer.connection, now));
@@ -265,7 +255,6 @@ impl Membership {
             let doubt = node.doubt.filter(|doubt| doubt.memory == id);
             let admission = Admission {
                 registered: node.admitted == Some(id),
-                longest_ttl: node.longest_ttl,
                 // Others take it that nothing counts any more so long after a look.
                 fresh_until: Some(started + self.period * FRESH_PERCENT / 100),
                 conflict: conflict.clone(),

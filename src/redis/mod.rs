@@ -90,10 +90,8 @@ pub(crate) struct Settings {
     pub(crate) prefix: Arc<str>,
     /// How long connecting and probing may take.
     pub(crate) timeout: Duration,
-    /// The restart guard's.
+    /// The restart guard's. No TTL is longer.
     pub(crate) window: Duration,
-    /// That of most locks. Longer ones are noticed when they are taken.
-    pub(crate) ttl: Duration,
     pub(crate) part: Part,
 }
 
@@ -122,7 +120,6 @@ impl RedisNode {
             prefix,
             timeout,
             window,
-            ttl,
             part,
         } = settings.clone();
         let roll = Arc::new(Roll::default());
@@ -154,7 +151,7 @@ impl RedisNode {
         let members = Arc::new(Members::new(
             nodes.clone(),
             &prefix,
-            window.max(ttl),
+            window,
             look_period,
             part,
             clock.clone(),
@@ -219,10 +216,6 @@ impl Node for RedisNode {
             return std::future::ready(Err(fault)).boxed();
         }
         self.lane.call(request, budget)
-    }
-
-    fn prepare(&self, ttl: Duration) -> Option<BoxFuture<'static, ()>> {
-        self.members.prepare(ttl)
     }
 
     fn connection(&self) -> Option<u64> {

@@ -44,5 +44,6 @@ pub(crate) const LOCK_KEYS: &str = "return #redis.call('KEYS', '*') - #redis.cal
 /// Locks on servers that were just started and keep no memory: the restart guard would leave them out for half a minute.
 pub(crate) async fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Redlock {
     let builder = Redlock::builder().urls(urls).restart_guard(false);
+    let builder = builder.guard_window(Duration::from_secs(120));
     builder.connect().await.unwrap()
 }

@@ -35,10 +35,10 @@ pub(crate) async fn testbed(nodes: usize, proxies: bool) -> Testbed {
     testbed
 }
 
-/// Registered for locks of a minute: the first one is sent at once.
+/// For locks of up to an hour.
 pub(crate) async fn connect(testbed: &Testbed) -> Redlock {
     let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
-    let builder = builder.guard_window(Duration::from_secs(60));
+    let builder = builder.guard_window(Duration::from_secs(3_600));
     builder.connect().await.unwrap()
 }
 

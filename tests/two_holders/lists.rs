@@ -9,7 +9,7 @@ use quorlock::testbed::{Data, TestNode, Testbed, TestbedError};
 use tokio::time::sleep;
 
 use crate::common::eventually;
-use crate::{Client, Holders, WIDE, all_up, short, wide};
+use crate::{Client, Holders, all_up, short, wide};
 
 /// What makes some nodes miss the first client's lock.
 #[derive(Clone, Copy)]
@@ -159,20 +159,4 @@ async fn lists_that_meet_while_both_run() {
     let lease = clients[1 - refused].acquire("job", &holders).await;
     let taken = clients[refused].contest(&lease, &holders).await;
     assert!(taken.is_none() && lease.is_held());
-}
-
-/// Others have to reckon with a lease from its grant on, also if it lives longer than any before.
-#[tokio::test]
-async fn a_long_lease_is_registered_for_as_long_when_it_is_granted() {
-    let testbed = Testbed::start(3).await.unwrap();
-    let urls = urls(&testbed, &[0, 1, 2]);
-    let redlock = short(&urls).connect().await.unwrap();
-    let request = redlock.lock("job").ttl(10 * WIDE).watchdog(false);
-    let lease = request.try_acquire().await.unwrap();
-    let registered = short(&urls).registrations().await.unwrap();
-    let [list] = &registered.lists[..] else {
-        panic!("{registered:?}")
-    };
-    assert!(list.remaining >= lease.remaining(), "{list:?}");
-    assert_eq!(list.registered_on.len(), 3, "{list:?}");
 }

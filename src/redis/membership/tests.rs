@@ -77,7 +77,6 @@ fn answer(number: usize) -> Answer {
             now_millis: 0,
             others: Vec::new(),
         },
-        longest_ttl: SECOND,
     }
 }
 
@@ -207,14 +206,12 @@ fn a_node_that_is_full_keeps_what_it_was_told_and_admits_nothing_new() {
             is_full: true,
             ..answer(0).registered
         },
-        longest_ttl: 60 * SECOND,
         ..answer(0)
     };
     assert!(Client::new().look_after(SECOND, full()).is_none());
     let mut client = Client::admitted();
     let admission = client.look_after(SECOND, full()).unwrap();
     assert_eq!(objection(&admission, client.now), None);
-    assert_eq!(admission.longest_ttl, SECOND);
 }
 
 #[test]
