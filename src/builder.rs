@@ -266,6 +266,7 @@ impl RedlockBuilder {
             prefix: (*self.prefix).into(),
             timeout,
             window: defaults.guard_window,
+            ttl: terms.ttl,
             part: self.part,
         };
         let nodes = RedisNode::set(configs, &settings, &home.runtime, &home.clock, &home.closed);

@@ -184,6 +184,8 @@ pub(crate) struct LockOptions {
     pub(crate) retention: Option<Duration>,
     pub(crate) restart_guard: bool,
     pub(crate) guard_window: Duration,
+    /// Others wait for a lease for no longer than that. `None`: for as long as this one lives.
+    pub(crate) longest_ttl: Option<Duration>,
     pub(crate) backoff: Backoff,
 }
 
@@ -200,6 +202,7 @@ impl Default for LockOptions {
             retention: None,
             restart_guard: true,
             guard_window: DEFAULT_GUARD_WINDOW,
+            longest_ttl: None,
             backoff: Backoff::default(),
         }
     }
@@ -249,10 +252,10 @@ impl Terms {
 }
 
 impl LockOptions {
-    /// These as the defaults of a manager: its own TTL is within its guard window.
+    /// These as the defaults of a manager, whose own TTL may be longer than the guard window.
     pub(crate) fn of_manager(self) -> LockOptions {
         LockOptions {
-            guard_window: self.guard_window.max(self.ttl),
+            longest_ttl: Some(self.guard_window.max(self.ttl)),
             ..self
         }
     }
@@ -266,10 +269,10 @@ impl LockOptions {
                 window: self.guard_window,
             });
         }
-        if self.ttl > self.guard_window {
+        if let Some(window) = self.longest_ttl.filter(|longest| self.ttl > *longest) {
             return Err(OptionError::TtlBeyondGuard {
                 ttl: self.ttl,
-                window: self.guard_window,
+                window,
             });
         }
         // Redis counts in milliseconds. Rounding down keeps the deadline on the safe side.
@@ -296,8 +299,8 @@ impl LockOptions {
             max_hold: self.max_hold,
             fencing: self.fencing,
             retention: self.retention(ttl)?,
-            // R2: no lock lives longer.
-            guard: self.restart_guard.then_some(self.guard_window),
+            // R2: nobody's lock outlives the longest TTL.
+            guard: self.restart_guard.then(|| self.guard_window.max(ttl)),
         })
     }
 
@@ -381,21 +384,22 @@ mod tests {
 
     #[test]
     fn no_ttl_is_longer_than_the_guard_window_and_a_managers_own_makes_that_longer() {
-        let minute = Duration::from_secs(60);
-        let long = |guard| LockOptions {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        let with = |manager: LockOptions, ttl| LockOptions { ttl, ..manager }.terms();
+        let manager = LockOptions::default().of_manager();
+        assert!(with(manager.clone(), DEFAULT_GUARD_WINDOW).is_ok());
+        let refused = OptionError::TtlBeyondGuard {
             ttl: minute,
-            restart_guard: guard,
+            window: DEFAULT_GUARD_WINDOW,
+        };
+        assert_eq!(with(manager, minute).unwrap_err(), refused);
+        let options = LockOptions {
+            ttl: minute,
             ..LockOptions::default()
         };
-        for guard in [false, true] {
-            let refused = OptionError::TtlBeyondGuard {
-                ttl: minute,
-                window: DEFAULT_GUARD_WINDOW,
-            };
-            assert_eq!(long(guard).terms().unwrap_err(), refused);
-            let manager = long(guard).of_manager();
-            assert_eq!(manager.terms().unwrap().guard, guard.then_some(minute));
-        }
+        let manager = options.of_manager();
+        assert_eq!(with(manager.clone(), minute).unwrap().guard, Some(minute));
+        assert!(with(manager, minute + second).is_err());
     }
 
     #[test]

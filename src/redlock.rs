@@ -149,7 +149,8 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    /// How long the lock lives on the nodes if it is not renewed. Default 30 s; 10 ms to 365 days, in whole milliseconds.
+    /// How long the lock lives on the nodes if it is not renewed. Default 30 s; 10 ms to 365 days, in whole milliseconds, and no longer
+    /// than the manager's [`guard_window`](crate::RedlockBuilder::guard_window) or its own TTL.
     ///
     /// A crashed holder blocks the resource for this long. Shorter means more renewals, and less time to bridge a pause
     /// of this process or of the network.

@@ -90,8 +90,10 @@ pub(crate) struct Settings {
     pub(crate) prefix: Arc<str>,
     /// How long connecting and probing may take.
     pub(crate) timeout: Duration,
-    /// The restart guard's. No TTL is longer.
+    /// The restart guard's.
     pub(crate) window: Duration,
+    /// The manager's own. No lock lives longer than this and the window.
+    pub(crate) ttl: Duration,
     pub(crate) part: Part,
 }
 
@@ -120,6 +122,7 @@ impl RedisNode {
             prefix,
             timeout,
             window,
+            ttl,
             part,
         } = settings.clone();
         let roll = Arc::new(Roll::default());
@@ -151,7 +154,7 @@ impl RedisNode {
         let members = Arc::new(Members::new(
             nodes.clone(),
             &prefix,
-            window,
+            window.max(ttl),
             look_period,
             part,
             clock.clone(),

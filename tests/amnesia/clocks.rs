@@ -8,7 +8,7 @@ use quorlock::{LossReason, Redlock};
 
 use crate::common::eventually;
 use crate::server::{shift, shifted, tampered};
-use crate::{LONG, all_up, flush, grant, masters, unguarded};
+use crate::{LONG, all_up, flush, grant, masters, unguarded, unguarded_for};
 
 /// A server with a clock of its own, which can be set while it runs.
 struct Shifted {
@@ -138,7 +138,8 @@ async fn clocks_that_are_put_forward_shorten_leases() {
         Shifted::start().await,
         Shifted::start().await,
     ];
-    let redlock = unguarded(nodes.iter().flat_map(|node| node.testbed.urls())).await;
+    let urls = nodes.iter().flat_map(|node| node.testbed.urls());
+    let redlock = unguarded_for(LONG, urls).await;
     let lock = |name: &str| redlock.lock(name).ttl(Duration::from_secs(60)).watchdog(false);
     let lease = lock("job").acquire().await.unwrap();
     let watched = lock("other").watchdog(true).acquire().await.unwrap();

@@ -32,19 +32,11 @@ async fn counters(testbed: &Testbed) -> Vec<u64> {
 #[tokio::test]
 async fn a_lease_whose_nodes_restart_empty_one_after_the_other() {
     let testbed = Testbed::start(5).await.unwrap();
-    let short = Duration::from_millis(250);
-    let builder = Redlock::builder()
-        .urls(testbed.urls())
-        .ttl(short)
-        .guard_window(short);
+    let ttl = Duration::from_secs(2);
+    let builder = Redlock::builder().urls(testbed.urls()).ttl(ttl).guard_window(ttl);
     let redlock = builder.connect().await.unwrap();
     all_up(&redlock, &testbed).await;
-    let lease = redlock
-        .lock("job")
-        .ttl(Duration::from_secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = redlock.lock("job").acquire().await.unwrap();
     let token = lease.fencing_token().unwrap().get();
     for round in 0..2 {
         for (number, node) in testbed.nodes().iter().enumerate() {

@@ -33,7 +33,15 @@ pub(crate) fn on(testbed: &Testbed) -> RedlockBuilder {
 
 /// Locks without the restart guard. Such clients look at their nodes as often.
 pub(crate) async fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Redlock {
-    let builder = Redlock::builder().urls(urls).guard_window(WINDOW);
+    unguarded_for(WINDOW, urls).await
+}
+
+/// The same for TTLs of up to a window.
+pub(crate) async fn unguarded_for<U: AsRef<str>>(
+    window: Duration,
+    urls: impl IntoIterator<Item = U>,
+) -> Redlock {
+    let builder = Redlock::builder().urls(urls).guard_window(window);
     builder.restart_guard(false).connect().await.unwrap()
 }
 

@@ -46,7 +46,10 @@ async fn dropping_a_lease_outside_of_a_runtime_deletes_its_keys(world: &World) {
 async fn whoever_asks_after_a_drop_is_behind_the_deletion(world: &World) {
     let redlock = world.redlock().await;
     let resource = world.resource("job");
-    let lock = || redlock.lock(resource.as_str()).ttl(world.ttl());
+    let lock = || {
+        let lock = redlock.lock(resource.as_str()).ttl(world.ttl());
+        lock.node_budget(world.generous_budget())
+    };
     for _ in 0..20 {
         drop(lock().try_acquire().await.expect("its own lease is in the way"));
     }

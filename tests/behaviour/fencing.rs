@@ -192,6 +192,7 @@ async fn counters_that_are_no_numbers_are_a_fault_and_leave_no_lock(world: &Worl
         let counter = format!("{resource}#fence");
         world.tell::<String>("SET", &counter, &[nonsense]).await;
         let request = fenced(world, &resource).await.ttl(world.ttl());
+        let request = request.node_budget(world.generous_budget());
         match request.try_acquire().await {
             Err(AcquireError::NoQuorum { votes, .. }) => {
                 assert!(votes.to_string().contains(named), "{votes}");

@@ -142,6 +142,8 @@ impl World {
         Redlock::builder()
             .urls(&self.urls)
             .fencing(!self.plain)
+            // The longest TTL there is.
+            .guard_window(Duration::from_secs(365 * 24 * 3_600))
             .restart_guard(false)
     }
 
@@ -179,6 +181,11 @@ impl World {
         } else {
             Duration::from_millis(600)
         }
+    }
+
+    /// A node budget of most of that, for machines under load.
+    pub(crate) fn generous_budget(&self) -> Duration {
+        self.ttl() * 3 / 4
     }
 
     /// One command about the key of `resource`, to every node that answers: its name, the key, and what follows.

@@ -41,9 +41,10 @@ pub(crate) fn unique(what: &str) -> String {
 /// `EVAL` it to learn how many locks a node has. Counters stay when locks go, and so does what nodes are given to remember.
 pub(crate) const LOCK_KEYS: &str = "return #redis.call('KEYS', '*') - #redis.call('KEYS', '*#fence') - #redis.call('KEYS', '*#node') - #redis.call('KEYS', '*#views') - #redis.call('KEYS', '*#client')";
 
-/// Locks on servers that were just started and keep no memory: the restart guard would leave them out for half a minute.
+/// Locks of up to an hour on servers that were just started and keep no memory: the restart guard would leave them out for as
+/// long.
 pub(crate) async fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Redlock {
     let builder = Redlock::builder().urls(urls).restart_guard(false);
-    let builder = builder.guard_window(Duration::from_secs(120));
+    let builder = builder.guard_window(Duration::from_secs(3_600));
     builder.connect().await.unwrap()
 }

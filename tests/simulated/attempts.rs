@@ -380,7 +380,7 @@ async fn for_ever_sits_out_a_holder_but_not_an_outage() {
             reason: "gone".into(),
         }))
     });
-    let outage = redlock(&nodes, Redlock::builder());
+    let outage = redlock(&nodes, Redlock::builder().guard_window(ms(60_000)));
     for (ttl, patience) in [(ms(1_000), ms(10_000)), (ms(60_000), ms(60_000))] {
         let started = Instant::now();
         let error = outage.lock("job").ttl(ttl).forever().acquire().await.unwrap_err();

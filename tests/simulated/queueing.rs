@@ -294,13 +294,12 @@ async fn nobody_waits_for_the_restart_guard_of_another() {
         })),
         action => at_once(Ok(yes(action))),
     });
-    let redlock = redlock(&nodes, Redlock::builder());
-    let hour = redlock.lock("job").ttl(Duration::from_secs(3_600));
-    let front = tokio::spawn(hour.forever().acquire());
+    let redlock = redlock(&nodes, Redlock::builder().ttl(Duration::from_secs(3_600)));
+    let front = tokio::spawn(redlock.lock("job").forever().acquire());
     sleep(ms(50)).await;
     let mut behind: JoinSet<_> = (0..10)
         .map(|_| {
-            let lock = redlock.lock("job").within(ms(10_000));
+            let lock = redlock.lock("job").ttl(ms(30_000)).within(ms(10_000));
             async move { lock.acquire().await.unwrap().release().await }
         })
         .collect();

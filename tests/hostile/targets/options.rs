@@ -189,5 +189,7 @@ fn are_valid(settings: &Settings) -> bool {
             .is_none_or(|budget| !budget.is_zero() && budget < ttl)
         && settings.max_hold.is_none_or(|most| !most.is_zero())
         && settings.window <= MAX_TTL
+        // A manager's own TTL may be longer, and is 30 s where none is given.
+        && (settings.at_manager || settings.ttl <= settings.window.max(Duration::from_secs(30)))
         && (retention == Duration::MAX || (retention >= least_retention && retention <= MAX_RETENTION))
 }
