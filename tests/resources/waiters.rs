@@ -20,7 +20,9 @@ pub(crate) async fn wait(waiters: usize, resources: usize) {
     let before = Usage::now(&testbed).await;
     let pace = PACE * waiters as u32;
     let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
-    let builder = builder.backoff(Backoff::new(pace / 2, pace * 2));
+    let builder = builder
+        .guard_window(TTL)
+        .backoff(Backoff::new(pace / 2, pace * 2));
     let redlock = builder.connect().await.unwrap();
     let leases = acquire(&redlock, resources.max(1), TTL).await;
     let held = Usage::now(&testbed).await;
