@@ -286,7 +286,7 @@ pub enum Fault {
     OtherMemory,
     /// Another client still uses the server that was at this address before, or may do so for a while: this one gives no locks,
     /// and confirms none, until then.
-    #[error("another client still uses the server that was here before: counts for none for another {} at least", seconds(*remaining))]
+    #[error("another client may rely on what was stored here before (the data was lost, or the name led to another server): counts for none for another {} at least", seconds(*remaining))]
     Replaced {
         /// Until the other client's registration ends, unless it goes on.
         remaining: Duration,
