@@ -150,7 +150,7 @@ impl RedlockBuilder {
     }
 
     /// Whether nodes whose memory has just begun (new, emptied, replaced, put back) give no locks until what they may have
-    /// forgotten has expired. That takes the [`guard_window`](Self::guard_window), and up to 5 s more. On by default.
+    /// forgotten has expired. The wait takes the [`guard_window`](Self::guard_window), and up to 5 s more. On by default.
     ///
     /// A node that forgets a lock can help a second client to it. A node that restarts within that time and keeps everything
     /// (`appendonly yes`, `appendfsync always`) confirms leases at once, and gives new locks after up to 5 s. Where this is off, every
@@ -266,7 +266,7 @@ impl RedlockBuilder {
             prefix: (*self.prefix).into(),
             timeout,
             window: defaults.guard_window,
-            ttl: terms.ttl,
+            longest_ttl: defaults.longest_ttl,
             part: self.part,
         };
         let nodes = RedisNode::set(configs, &settings, &home.runtime, &home.clock, &home.closed);

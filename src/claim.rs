@@ -347,19 +347,17 @@ impl Drop for Claim {
         // A quorum, and this one: the others are not waited for, unless they are as quick.
         let awaited = AtomicUsize::new(left.len().min(quorum(self.nodes.len())) + 1);
         let freed = heirs.map(|heirs| Unsent(Arc::new(Freed { heirs, awaited })));
-        let released = release
-            .as_ref()
-            .map_or_else(Instant::now, |release| release.started);
+        let sent = release.as_ref().map(|release| release.started);
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
         for Whereabouts { node, last_word } in left {
             let reply = release.as_ref().and_then(|release| release.reply(node));
-            let is_gone = |reply| {
-                matches!(reply, Reply::Released { .. }) || last_word.is_said(&*self.nodes[node], released)
+            let is_gone = |(reply, sent)| {
+                matches!(reply, Reply::Released { .. }) || last_word.is_said(&*self.nodes[node], sent)
             };
             if let (Some(heirs), Some(Reply::Released { listeners })) = (&self.heirs, reply) {
                 heirs.told(node, listeners);
             }
-            if reply.is_some_and(is_gone) {
+            if reply.zip(sent).is_some_and(is_gone) {
                 continue;
             }
             let leftover = Leftover {
@@ -367,7 +365,8 @@ impl Drop for Claim {
                 asked: under_way
                     .iter()
                     .position(|call| call.number == node)
-                    .map(|at| (released, under_way.swap_remove(at).call)),
+                    .zip(sent)
+                    .map(|(at, sent)| (sent, under_way.swap_remove(at).call)),
                 unsent: freed
                     .as_ref()
                     .map(|freed| -> Box<dyn Send> { Box::new(Unsent(freed.0.clone())) }),

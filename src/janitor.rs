@@ -72,8 +72,8 @@ pub(crate) struct LastWord {
 }
 
 impl LastWord {
-    /// Whether nothing can arrive any more that was sent before the release, which the node has just answered. When it was
-    /// executed is not known: no earlier than it was sent.
+    /// Whether nothing can arrive any more that was sent before the release, which the node has just answered. Its time
+    /// of execution is not known: no earlier than the time of sending.
     pub(crate) fn is_said(&self, node: &dyn Node, sent: Instant) -> bool {
         let in_order = self.connection.is_some() && self.connection == node.connection();
         in_order || sent >= self.from
@@ -304,7 +304,7 @@ impl Sweeper {
     }
 }
 
-/// Also returns when the release was sent.
+/// Returns the item, the time at which its release was sent, and the answer.
 async fn ask(node: Arc<dyn Node>, mut item: Item) -> (Item, Instant, Answer) {
     item.tried = true;
     let (sent, release) = match item.leftover.asked.take() {

@@ -184,8 +184,8 @@ pub(crate) struct LockOptions {
     pub(crate) retention: Option<Duration>,
     pub(crate) restart_guard: bool,
     pub(crate) guard_window: Duration,
-    /// Others wait for a lease for no longer than that. `None`: for as long as this one lives.
-    pub(crate) longest_ttl: Option<Duration>,
+    /// Other clients wait no longer than this for a lease to end.
+    pub(crate) longest_ttl: Duration,
     pub(crate) backoff: Backoff,
 }
 
@@ -202,7 +202,7 @@ impl Default for LockOptions {
             retention: None,
             restart_guard: true,
             guard_window: DEFAULT_GUARD_WINDOW,
-            longest_ttl: None,
+            longest_ttl: MAX_TTL,
             backoff: Backoff::default(),
         }
     }
@@ -252,10 +252,10 @@ impl Terms {
 }
 
 impl LockOptions {
-    /// These as the defaults of a manager, whose own TTL may be longer than the guard window.
+    /// Returns these options as the defaults of a manager, whose own TTL may be longer than the guard window.
     pub(crate) fn of_manager(self) -> LockOptions {
         LockOptions {
-            longest_ttl: Some(self.guard_window.max(self.ttl)),
+            longest_ttl: self.guard_window.max(self.ttl),
             ..self
         }
     }
@@ -269,10 +269,10 @@ impl LockOptions {
                 window: self.guard_window,
             });
         }
-        if let Some(window) = self.longest_ttl.filter(|longest| self.ttl > *longest) {
+        if self.ttl > self.longest_ttl {
             return Err(OptionError::TtlBeyondGuard {
                 ttl: self.ttl,
-                window,
+                window: self.longest_ttl,
             });
         }
         // Redis counts in milliseconds. Rounding down keeps the deadline on the safe side.

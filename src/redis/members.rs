@@ -21,7 +21,6 @@ use crate::clock::Clock;
 use crate::mutex::lock;
 use crate::node::{Fault, NodeState};
 use crate::protocol::memory::MemoryId;
-use crate::protocol::view::View;
 
 /// How long the first registration waits for nodes that have neither connected nor failed to.
 const GATHER: Duration = Duration::from_millis(100);
@@ -33,8 +32,7 @@ const MOST_TRIES: u32 = 4;
 pub(super) struct Members {
     nodes: Vec<Member>,
     registrar: Registrar,
-    /// No lease lives longer.
-    window: Duration,
+    longest_ttl: Duration,
     period: Duration,
     part: Part,
     clock: Clock,
@@ -61,7 +59,7 @@ impl Members {
     pub(super) fn new(
         nodes: Vec<Member>,
         prefix: &str,
-        window: Duration,
+        longest_ttl: Duration,
         period: Duration,
         part: Part,
         clock: Clock,
@@ -72,7 +70,7 @@ impl Members {
         Members {
             nodes,
             registrar: Registrar::new(prefix),
-            window,
+            longest_ttl,
             period,
             part,
             clock,
@@ -157,15 +155,22 @@ impl Members {
             is_new,
             was_stopped,
         } = lock(&self.membership).begin(started, connected.iter().copied());
-        let registers = lock(&self.membership).registers();
+        let registers = self.part.registers();
         // A list that takes no part yet must not get in the way of those that do: others are looked for first.
         let mut act = if is_new || !registers { Act::Look } else { Act::Add };
         let mut asked = links;
         let mut answers = Vec::new();
         for _ in 0..MOST_TRIES {
+            let question = Question {
+                act,
+                lease: self.longest_ttl + self.period,
+                fresh: self.period,
+                view: view.to_string(),
+                compatible: lock(&self.membership).compatible(),
+            };
             let asking = asked
                 .iter()
-                .map(|(number, link)| self.ask(*number, link, &view, act, was_stopped));
+                .map(|(number, link)| self.ask(*number, link, &question, was_stopped));
             answers = Vec::from_iter(join_all(asking).await.into_iter().flatten());
             // A node that has not answered is not waited for again.
             asked.retain(|(number, _)| answers.iter().any(|answer: &Answer| answer.number == *number));
@@ -206,31 +211,22 @@ impl Members {
         &self,
         number: usize,
         link: &Arc<Link>,
-        view: &View,
-        act: Act,
+        question: &Question,
         was_stopped: bool,
     ) -> Option<Answer> {
         let node = &self.nodes[number];
-        let lease = self.window + self.period;
-        let question = Question {
-            act,
-            lease,
-            fresh: self.period,
-            view: view.to_string(),
-            compatible: lock(&self.membership).compatible(),
-        };
         let asked = async {
             if was_stopped && !node.endpoint.addresses.lead_to(link.peer()).await {
                 return Err(Fault::Disconnected {
                     reason: "its name leads elsewhere".into(),
                 });
             }
-            match self.registrar.register(link, &question).await {
+            match self.registrar.register(link, question).await {
                 // A node that is full grants no locks to others either. Leases go on.
                 Err(Fault::OutOfMemory) => {
                     let look = Question {
                         act: Act::Look,
-                        ..question
+                        ..question.clone()
                     };
                     let looked = self.registrar.register(link, &look).await;
                     looked.map(|registered| Registered {
@@ -268,7 +264,7 @@ impl Members {
             return None;
         }
         let memory = link.memory().id;
-        if !lock(&self.membership).remembers(number, memory, &registered, lease) {
+        if !lock(&self.membership).remembers(number, memory, &registered, question.lease) {
             tracing::warn!(
                 node = &**node.address(),
                 "put back to an older state, or replaced by a copy: what it was told since is forgotten"

@@ -1,7 +1,7 @@
-//! What one client knows of its set from look to look: the memory of each node, and what other clients use in place of it
-//! (M3 to M6, M8).
+//! One client's knowledge of its set, kept from look to look: the memory of each node, and the memories that other clients
+//! use in its place (M3 to M6, M8).
 //!
-//! Nothing here asks a node: `members.rs` does, and does what is decided.
+//! This file asks no node: `members.rs` does, and carries out the decisions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -45,9 +45,9 @@ struct Node {
     connection: Option<(u64, Moment)>,
     /// The memory on which other clients have had their time to be met, over the connection of now.
     settled: Option<MemoryId>,
-    /// What other clients have in place of the memory.
+    /// The doubt that other clients' lists cast on the memory.
     doubt: Option<Doubt>,
-    /// What the node should know.
+    /// The registration that the node should remember.
     told: Option<Told>,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Answer {
     pub(super) registered: Registered,
 }
 
-/// What a look begins with.
+/// The client's state at the start of a look.
 pub(super) struct Beginning {
     pub(super) view: View,
     /// Others must be looked for first: this client was never admitted, or is in conflict.
@@ -89,7 +89,7 @@ pub(super) struct Beginning {
     pub(super) was_stopped: bool,
 }
 
-/// What follows for a node from a look.
+/// The consequence of a look for one node.
 #[derive(Debug)]
 pub(super) enum Decision {
     Admit(MemoryId, Admission),
@@ -146,11 +146,6 @@ impl Membership {
         self.compatible.iter().cloned().collect()
     }
 
-    /// Whether this client's list is to be registered.
-    pub(super) fn registers(&self) -> bool {
-        self.part == Part::Full
-    }
-
     /// Judges the lists of others: whether one of them is a conflict.
     pub(super) fn judge(&mut self, now: Moment, view: &View, answers: &[Answer]) -> bool {
         self.compatible.clear();
@@ -185,8 +180,10 @@ impl Membership {
             (met, known) => met.or(known),
         };
         match (&self.conflict, had_any) {
-            (Some((conflict, _)), false) if self.registers() => tracing::warn!(%conflict, "no new locks"),
-            (None, true) if self.registers() => {
+            (Some((conflict, _)), false) if self.part.registers() => {
+                tracing::warn!(%conflict, "no new locks")
+            }
+            (None, true) if self.part.registers() => {
                 tracing::warn!("the other list of nodes is no longer in use: locks are taken again");
             }
             _ => {}
@@ -217,7 +214,7 @@ impl Membership {
                 Difference::OtherNodes => None,
             })
             .collect();
-        let (registers, settling) = (self.registers(), SHORTEST_SETTLING.max(self.period / 2));
+        let (registers, settling) = (self.part.registers(), SHORTEST_SETTLING.max(self.period / 2));
         let mut unsettled: Option<Duration> = None;
         let mut decisions = Vec::with_capacity(answers.len());
         for answer in answers {

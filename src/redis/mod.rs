@@ -92,8 +92,8 @@ pub(crate) struct Settings {
     pub(crate) timeout: Duration,
     /// The restart guard's.
     pub(crate) window: Duration,
-    /// The manager's own. No lock lives longer than this and the window.
-    pub(crate) ttl: Duration,
+    /// No lease lives longer.
+    pub(crate) longest_ttl: Duration,
     pub(crate) part: Part,
 }
 
@@ -106,6 +106,13 @@ pub(crate) enum Part {
     Observer,
     /// It takes locks that nobody else can want.
     Alone,
+}
+
+impl Part {
+    /// Whether the list of nodes is registered.
+    fn registers(self) -> bool {
+        self == Part::Full
+    }
 }
 
 impl RedisNode {
@@ -122,7 +129,7 @@ impl RedisNode {
             prefix,
             timeout,
             window,
-            ttl,
+            longest_ttl,
             part,
         } = settings.clone();
         let roll = Arc::new(Roll::default());
@@ -154,7 +161,7 @@ impl RedisNode {
         let members = Arc::new(Members::new(
             nodes.clone(),
             &prefix,
-            window.max(ttl),
+            longest_ttl,
             look_period,
             part,
             clock.clone(),

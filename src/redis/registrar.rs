@@ -16,6 +16,7 @@ const VIEWS: &str = include_str!("views.lua");
 const OTHER_MEMORY: i64 = -4;
 
 /// What a node is told, and asked.
+#[derive(Clone)]
 pub(super) struct Question {
     pub(super) act: Act,
     /// For how long the list is to count as in use.

@@ -32,7 +32,7 @@ impl Client {
         client
     }
 
-    /// All nodes are connected, and these give an answer. What follows for them.
+    /// Looks while all nodes are connected and these answer. Returns their admissions.
     fn look(&mut self, answers: impl IntoIterator<Item = Answer>) -> Vec<(usize, Admission)> {
         let answers = Vec::from_iter(answers);
         let mut connected: Vec<(usize, MemoryId)> = (0..3).map(|number| (number, memory(number))).collect();
@@ -51,10 +51,20 @@ impl Client {
         decisions.into_iter().filter_map(admission).collect()
     }
 
-    /// The same after some time, for a single node.
+    /// Looks after a pause, when a single node answers.
     fn look_after(&mut self, pause: Duration, answer: Answer) -> Option<Admission> {
         self.now = self.now + pause;
         self.look([answer]).pop().map(|(_, admission)| admission)
+    }
+
+    /// For ten seconds, the node that has told of the list does not answer, and this one does.
+    fn objects_until_the_end_of_the_list(&mut self, number: usize, why: &str) {
+        for _ in 0..3 {
+            let silent = self.look_after(3 * SECOND, answer(number)).unwrap();
+            assert_eq!(objection(&silent, self.now), Some(why));
+        }
+        let over = self.look_after(SECOND, answer(number)).unwrap();
+        assert_eq!(objection(&over, self.now), None);
     }
 }
 
@@ -110,13 +120,7 @@ fn another_list_is_a_conflict_until_its_end_also_where_its_node_is_silent() {
     let other = [(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e")];
     let met = client.look_after(SECOND, beside(answer(0), &other)).unwrap();
     assert_eq!(objection(&met, client.now), Some("other nodes"));
-    // The node that has told of it does not answer any more.
-    for _ in 0..3 {
-        let silent = client.look_after(3 * SECOND, answer(1)).unwrap();
-        assert_eq!(objection(&silent, client.now), Some("other nodes"));
-    }
-    let over = client.look_after(SECOND, answer(1)).unwrap();
-    assert_eq!(objection(&over, client.now), None);
+    client.objects_until_the_end_of_the_list(1, "other nodes");
 }
 
 #[test]
@@ -127,13 +131,7 @@ fn a_memory_is_doubted_until_the_end_of_the_list_that_has_another_in_its_place()
     let met = client.look([answer(0), beside(answer(1), &other)]);
     let of = |admissions: &[(usize, Admission)], number: usize| objection(&admissions[number].1, client.now);
     assert_eq!((of(&met, 0), of(&met, 1)), (Some("replaced"), None));
-    // The node that has told of it does not answer any more.
-    for _ in 0..3 {
-        let silent = client.look_after(3 * SECOND, answer(0)).unwrap();
-        assert_eq!(objection(&silent, client.now), Some("replaced"));
-    }
-    let over = client.look_after(SECOND, answer(0)).unwrap();
-    assert_eq!(objection(&over, client.now), None);
+    client.objects_until_the_end_of_the_list(0, "replaced");
 }
 
 #[test]
