@@ -22,7 +22,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::address::{Addresses, pinned};
-use super::link::{self, Endpoint, Task};
+use super::connection::{self, Task};
+use super::link::Endpoint;
 use super::script;
 use crate::node::{Fault, Listener, Listening};
 use crate::protocol::backoff::Backoff;
@@ -283,7 +284,7 @@ impl Connection {
     async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
         timeout(endpoint.timeout, Connection::open_without_limit(endpoint))
             .await
-            .unwrap_or_else(|_| Err(link::disconnected("no answer".into())))
+            .unwrap_or_else(|_| Err(connection::disconnected("no answer".into())))
     }
 
     async fn open_without_limit(endpoint: &Endpoint) -> Result<Connection, Fault> {
@@ -303,10 +304,10 @@ impl Connection {
             broadcast_channel_capacity: MOST_WAITING,
             ..Default::default()
         };
-        let connection = link::connection_config(endpoint.timeout);
+        let connection = connection::settings(endpoint.timeout);
         let client = Client::new(config, Some(performance), Some(connection), None);
         let messages = client.message_rx();
-        let task = link::start(&client).await?;
+        let task = connection::start(&client).await?;
         Ok(Connection {
             client,
             peer,
@@ -338,7 +339,7 @@ impl Connection {
                     Err(RecvError::Lagged(_)) => {
                         audience.has_missed();
                     }
-                    Err(RecvError::Closed) => return Some(link::disconnected("closed".into())),
+                    Err(RecvError::Closed) => return Some(connection::disconnected("closed".into())),
                 },
                 Some((channels, outcome)) = confirmations.next() => match outcome {
                     Ok(()) => channels.iter().for_each(|name| audience.is_live(name)),
@@ -366,7 +367,7 @@ impl Connection {
                     idle_since = Instant::now();
                 }
                 fault = self.task.ended() => return Some(fault),
-                () = &mut left => return Some(link::disconnected("the node has moved".into())),
+                () = &mut left => return Some(connection::disconnected("the node has moved".into())),
                 () = sleep_until(idle_since + KEPT), if is_idle => return None,
             }
         }
@@ -382,14 +383,17 @@ impl Connection {
             let confirmed = async {
                 subscribed?;
                 client
-                    .custom::<Value, Value>(link::command("PING"), vec![Value::from_static_str("subscribed")])
+                    .custom::<Value, Value>(
+                        connection::command("PING"),
+                        vec![Value::from_static_str("subscribed")],
+                    )
                     .await
             };
             let outcome = match timeout(patience, confirmed).await {
                 Ok(Ok(answer)) if answer.as_str().as_deref() == Some("subscribed") => Ok(()),
-                Ok(Ok(_)) => Err(link::disconnected("answers are out of order".into())),
-                Ok(Err(error)) => Err(link::refusal(&error)),
-                Err(_) => Err(link::disconnected("no answer to a subscription".into())),
+                Ok(Ok(_)) => Err(connection::disconnected("answers are out of order".into())),
+                Ok(Err(error)) => Err(connection::refusal(&error)),
+                Err(_) => Err(connection::disconnected("no answer to a subscription".into())),
             };
             (channels, outcome)
         })

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::connection::Task;
 use super::lane::Lane;
-use super::link::{Endpoint, Link, Task};
+use super::link::{Endpoint, Link};
 use super::members::Members;
 use crate::node::Fault;
 use crate::protocol::backoff::Backoff;

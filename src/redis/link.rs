@@ -5,7 +5,7 @@
 //! the next one.
 
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use std::time::Duration;
 use fred::clients::Client;
 use fred::error::Error;
 use fred::interfaces::ClientLike;
-use fred::socket2::TcpKeepalive;
-use fred::types::config::{Config, ConnectionConfig, TcpConfig};
-use fred::types::{ConnectHandle, CustomCommand, Value};
+use fred::types::Value;
+use fred::types::config::Config;
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 
-use super::address::{Addresses, pinned};
+use super::address::Addresses;
 use super::call::{Manner, SHORTEST_PATIENCE};
+use super::connection::{self, Task, command, disconnected, refusal};
 use super::memory::{self, Identity};
 use super::probe::{self, Facts, Roll};
 use super::script::Target;
@@ -30,9 +30,6 @@ use super::{fault, script};
 use crate::mutex::lock;
 use crate::node::{Fault, Reply};
 use crate::protocol::memory::{MemoryId, Process, Record};
-
-/// Finds out about peers that are gone while nothing is sent.
-const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// A connection that has passed the probe.
 pub(super) struct Link {
@@ -60,27 +57,6 @@ pub(super) struct Link {
 
 /// What a command is answered with, sooner or later. Sent when it is first polled.
 pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Value, Fault>> + Send>>;
-
-/// The client's own task, which owns the socket. Dropping the client alone would leak both.
-pub(super) struct Task(ConnectHandle);
-
-impl Task {
-    /// Waits for the end of the connection, and says why it ended.
-    pub(super) async fn ended(&mut self) -> Fault {
-        disconnected(match (&mut self.0).await {
-            Ok(Ok(())) => "connection closed".into(),
-            Ok(Err(error)) => fault::reason(&error),
-            Err(_) => "connection task ended".into(),
-        })
-    }
-}
-
-impl Drop for Task {
-    /// Closes the socket with a reset (linger is zero), so that the kernel sends nothing of it later.
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 /// Who connects to what.
 pub(super) struct Endpoint {
@@ -141,8 +117,8 @@ impl Link {
 
     async fn open_without_limit(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<(Link, Task), Fault> {
         let peer = endpoint.addresses.choose(found).await?;
-        let client = client(&endpoint.config, peer, endpoint.timeout);
-        let mut task = start(&client).await?;
+        let client = connection::client(&endpoint.config, peer, endpoint.timeout);
+        let mut task = connection::start(&client).await?;
         tokio::select! {
             biased; // a refusal says more than the end that comes with it
             link = Link::probe(client, peer, endpoint) => Ok((link?, task)),
@@ -360,7 +336,7 @@ impl Link {
         keys: &[String],
         args: Vec<Value>,
     ) -> Result<Value, Fault> {
-        self.look_at(run(&self.client, script, keys, args).await)
+        self.look_at(connection::run(&self.client, script, keys, args).await)
     }
 
     pub(super) fn target(&self) -> &Target {
@@ -414,65 +390,6 @@ async fn in_time<T>(
         })
 }
 
-/// Not the library's `init`: that leaves its task running when its future is dropped.
-pub(super) async fn start(client: &Client) -> Result<Task, Fault> {
-    let mut connected = pin!(client.wait_for_connect());
-    // The first poll subscribes, before the task can report.
-    let _ = futures_util::poll!(connected.as_mut());
-    let task = Task(client.connect());
-    connected.await.map_err(|error| refusal(&error))?;
-    Ok(task)
-}
-
-/// A client that connects once, to this address of the server.
-pub(super) fn client(config: &Config, peer: Option<SocketAddr>, timeout: Duration) -> Client {
-    let config = Config {
-        fail_fast: true,
-        ..pinned(config, peer)
-    };
-    Client::new(config, None, Some(connection_config(timeout)), None)
-}
-
-/// Runs a script by its text.
-pub(super) async fn run(
-    client: &Client,
-    script: &'static str,
-    keys: &[String],
-    args: Vec<Value>,
-) -> Result<Value, Fault> {
-    let mut all = vec![Value::from_static_str(script), Value::Integer(keys.len() as i64)];
-    all.extend(keys.iter().map(|key| Value::from(&**key)));
-    all.extend(args);
-    let answer = client.custom::<Value, Value>(command("EVAL"), all).await;
-    answer.map_err(|error| refusal(&error))
-}
-
-pub(super) fn command(name: &'static str) -> CustomCommand {
-    CustomCommand::new_static(name, None::<u16>, false)
-}
-
-pub(super) fn connection_config(timeout: Duration) -> ConnectionConfig {
-    ConnectionConfig {
-        connection_timeout: timeout,
-        internal_command_timeout: timeout,
-        // A8: one attempt.
-        max_command_attempts: 1,
-        max_redirections: 0,
-        // Its own names, its own bookkeeping: not ours to set on a server that others may share.
-        auto_client_setname: false,
-        // A bounded buffer leaks its counter on every overflow, until the client answers nothing any more.
-        max_command_buffer_len: 0,
-        tcp: TcpConfig {
-            nodelay: Some(true),
-            // A closed connection is reset: the kernel must not deliver leftovers when a partition heals.
-            linger: Some(Duration::ZERO),
-            keepalive: Some(TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE)),
-            ..TcpConfig::default()
-        },
-        ..ConnectionConfig::default()
-    }
-}
-
 /// The warning for a user who may not announce releases (W2).
 async fn speechless(client: &Client, endpoint: &Endpoint) -> Option<String> {
     let prefix = &endpoint.prefix;
@@ -490,15 +407,4 @@ async fn speechless(client: &Client, endpoint: &Endpoint) -> Option<String> {
 /// SHA-1 in hexadecimal.
 fn is_digest(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-pub(super) fn refusal(error: &Error) -> Fault {
-    match fault::from_error(error) {
-        Fault::ConnectionLost { reason } => Fault::Disconnected { reason },
-        named => named,
-    }
-}
-
-pub(super) fn disconnected(reason: Arc<str>) -> Fault {
-    Fault::Disconnected { reason }
 }

@@ -4,8 +4,9 @@ use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::Value;
 
+use super::connection::{self, command};
 use super::fault;
-use super::link::{self, Endpoint, command};
+use super::link::Endpoint;
 use super::probe::Facts;
 use crate::mutex::lock;
 use crate::node::{Fault, Unfit};
@@ -92,7 +93,7 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
         // Judged again as it is then, whoever has written it: what was written is found to be right.
         seen = exchange(client, endpoint, args).await?;
     }
-    Err(link::disconnected(
+    Err(connection::disconnected(
         "its record does not stay as it was written".into(),
     ))
 }
@@ -111,7 +112,7 @@ async fn exchange(client: &Client, endpoint: &Endpoint, args: Vec<Value>) -> Res
     let sent = endpoint.time.now();
     let key = |suffix| format!("{}{suffix}", endpoint.prefix);
     let keys = [key(RECORD_SUFFIX), key(VIEWS_SUFFIX)];
-    let answer = link::run(client, RECORD, &keys, args).await;
+    let answer = connection::run(client, RECORD, &keys, args).await;
     let answer = answer.map_err(fault::of_first_script)?;
     let Value::Array(parts) = &answer else {
         return Err(nonsense());

@@ -5,6 +5,7 @@
 //! | `endpoint.rs` | URLs, and what else says how to reach a server |
 //! | `address.rs` | the addresses of its name |
 //! | `keeper.rs` | keeps a node connected |
+//! | `connection.rs` | how the client library connects and is asked |
 //! | `link.rs` | one connection: opened, probed, used until it breaks |
 //! | `probe.rs` | what a server must be before it may vote |
 //! | `memory.rs`, `record.lua` | which memory it is |
@@ -28,6 +29,7 @@ mod admission;
 mod announcements;
 mod call;
 mod client;
+mod connection;
 mod endpoint;
 #[cfg(feature = "testbed")]
 pub mod exchange;
