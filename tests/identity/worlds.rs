@@ -224,10 +224,6 @@ pub(crate) fn safe() -> Vec<World> {
             .moved(2)
             .lied_to()
             .larger(),
-        same("three addresses moved, B is lied to")
-            .moved(3)
-            .lied_to()
-            .larger(),
     ]
 }
 
