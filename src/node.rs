@@ -223,9 +223,9 @@ impl OwnerToken {
     }
 
     /// Appends that.
-    pub(crate) fn write(&self, to: &mut Vec<u8>) {
+    pub(crate) fn write(&self, to: &mut impl Extend<u8>) {
         let mut buffer = Uuid::encode_buffer();
-        to.extend_from_slice(self.0.hyphenated().encode_lower(&mut buffer).as_bytes());
+        to.extend(self.0.hyphenated().encode_lower(&mut buffer).bytes());
     }
 }
 

@@ -22,7 +22,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::address::{Addresses, pinned};
-use super::connection::{self, Task};
+use super::fault;
+use super::general::{self, Task};
 use super::link::Endpoint;
 use super::script;
 use crate::node::{Fault, Listener, Listening};
@@ -284,7 +285,7 @@ impl Connection {
     async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
         timeout(endpoint.timeout, Connection::open_without_limit(endpoint))
             .await
-            .unwrap_or_else(|_| Err(connection::disconnected("no answer".into())))
+            .unwrap_or_else(|_| Err(fault::disconnected("no answer".into())))
     }
 
     async fn open_without_limit(endpoint: &Endpoint) -> Result<Connection, Fault> {
@@ -304,10 +305,10 @@ impl Connection {
             broadcast_channel_capacity: MOST_WAITING,
             ..Default::default()
         };
-        let connection = connection::settings(endpoint.timeout);
+        let connection = general::settings(endpoint.timeout);
         let client = Client::new(config, Some(performance), Some(connection), None);
         let messages = client.message_rx();
-        let task = connection::start(&client).await?;
+        let task = general::start(&client).await?;
         Ok(Connection {
             client,
             peer,
@@ -339,7 +340,7 @@ impl Connection {
                     Err(RecvError::Lagged(_)) => {
                         audience.has_missed();
                     }
-                    Err(RecvError::Closed) => return Some(connection::disconnected("closed".into())),
+                    Err(RecvError::Closed) => return Some(fault::disconnected("closed".into())),
                 },
                 Some((channels, outcome)) = confirmations.next() => match outcome {
                     Ok(()) => channels.iter().for_each(|name| audience.is_live(name)),
@@ -367,7 +368,7 @@ impl Connection {
                     idle_since = Instant::now();
                 }
                 fault = self.task.ended() => return Some(fault),
-                () = &mut left => return Some(connection::disconnected("the node has moved".into())),
+                () = &mut left => return Some(fault::disconnected("the node has moved".into())),
                 () = sleep_until(idle_since + KEPT), if is_idle => return None,
             }
         }
@@ -384,16 +385,16 @@ impl Connection {
                 subscribed?;
                 client
                     .custom::<Value, Value>(
-                        connection::command("PING"),
+                        general::command("PING"),
                         vec![Value::from_static_str("subscribed")],
                     )
                     .await
             };
             let outcome = match timeout(patience, confirmed).await {
                 Ok(Ok(answer)) if answer.as_str().as_deref() == Some("subscribed") => Ok(()),
-                Ok(Ok(_)) => Err(connection::disconnected("answers are out of order".into())),
-                Ok(Err(error)) => Err(connection::refusal(&error)),
-                Err(_) => Err(connection::disconnected("no answer to a subscription".into())),
+                Ok(Ok(_)) => Err(fault::disconnected("answers are out of order".into())),
+                Ok(Err(error)) => Err(general::refusal(&error)),
+                Err(_) => Err(fault::disconnected("no answer to a subscription".into())),
             };
             (channels, outcome)
         })

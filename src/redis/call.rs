@@ -1,28 +1,27 @@
-//! One call: requests that are sent together, and what becomes of their answer.
+//! What is sent over a connection and awaits its reply: requests for locks that go out together, or a question beside them.
 
-use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fred::types::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::link::{Link, Pending};
+use super::fault;
+use super::link::Link;
+use super::resp::Value;
 use super::script::Item;
 use crate::node::{Action, Fault, News, Reply, Request};
 
-/// A connection is not suspected before it has left a call unanswered for this long, however short the budgets (T4).
-pub(super) const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
-/// However long the budgets are: one caller with hours of TTL must not hide a hung connection from all others.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
+/// A connection is not doubted before it has been silent for this long, however short the budgets (T4).
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(50);
+/// However long the budgets are: a second connection costs little, and a lease cannot wait.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A request and who waits for it.
 pub(super) struct Job {
     pub(super) request: Request,
     /// A9.
     pub(super) latest: i64,
-    pub(super) patience: Duration,
+    pub(super) budget: Duration,
     /// Why the confirmation of an extension counts for nothing on this node.
     pub(super) objection: Option<Fault>,
     pub(super) reply: oneshot::Sender<Result<Reply, Fault>>,
@@ -50,79 +49,88 @@ impl Job {
     }
 }
 
-/// How a call names the script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// By its digest.
-    Digest,
-    /// By its text: the server does not know the digest.
-    Text,
+/// Something in flight.
+pub(super) struct Pending {
+    pub(super) sent: Instant,
+    /// T4: the connection is doubted after so long a silence.
+    pub(super) patience: Duration,
+    pub(super) what: What,
 }
 
-/// A call under way.
+pub(super) enum What {
+    Call(Call),
+    /// A command, and who waits for its reply.
+    Question(oneshot::Sender<Result<Value, Fault>>),
+}
+
+impl Pending {
+    pub(super) fn call(call: Call, sent: Instant) -> Pending {
+        // The least patient caller decides.
+        let budget = call.jobs.iter().map(|job| job.budget).min().unwrap_or_default();
+        Pending {
+            sent,
+            patience: budget.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE),
+            what: What::Call(call),
+        }
+    }
+
+    pub(super) fn question(reply: oneshot::Sender<Result<Value, Fault>>, sent: Instant) -> Pending {
+        Pending {
+            sent,
+            patience: LONGEST_PATIENCE,
+            what: What::Question(reply),
+        }
+    }
+
+    /// Whether requests have gone out together.
+    pub(super) fn is_batch(&self) -> bool {
+        matches!(&self.what, What::Call(call) if call.jobs.len() > 1)
+    }
+
+    pub(super) fn is_call(&self) -> bool {
+        matches!(self.what, What::Call(_))
+    }
+
+    /// Tells all who wait that there will be no reply.
+    pub(super) fn fail(self, fault: &Fault) {
+        match self.what {
+            What::Call(call) => answer_all(call.jobs, &Err(fault.clone())),
+            What::Question(reply) => drop(reply.send(Err(fault.clone()))),
+        }
+    }
+}
+
+/// One call of the script.
 pub(super) struct Call {
-    link: Arc<Link>,
-    manner: Manner,
-    jobs: Vec<Job>,
+    pub(super) jobs: Vec<Job>,
+    /// By the script's text: the server does not know its digest.
+    pub(super) by_text: bool,
     /// By our clock, in microseconds.
-    sent: i64,
-    answer: Pending,
-    /// T4: if it is not answered by then, the connection is doubted.
-    pub(super) doubted_from: Option<Instant>,
+    pub(super) sent: i64,
 }
 
 impl Call {
-    /// Nothing is sent before it is polled.
-    pub(super) fn new(link: Arc<Link>, manner: Manner, jobs: Vec<Job>, sent: i64, now: Instant) -> Call {
-        let answer = link.eval(items(&jobs), manner);
-        // The connection is doubted when the least patient of them would.
-        let patience = jobs.iter().map(|job| job.patience).min().unwrap_or_default();
-        Call {
-            sent,
-            doubted_from: Some(now + patience.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)),
-            link,
-            manner,
-            jobs,
-            answer,
-        }
+    pub(super) fn items(&self) -> impl ExactSizeIterator<Item = Item<'_>> + Clone {
+        self.jobs.iter().map(|job| Item {
+            request: &job.request,
+            latest: job.latest,
+        })
     }
 
-    pub(super) fn is_single(&self) -> bool {
-        self.jobs.len() == 1
-    }
-
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Value, Fault>> {
-        self.answer.as_mut().poll(cx)
-    }
-
-    /// T4: whoever watches the connection is told of a call that should have been answered.
-    pub(super) fn doubt(&mut self, now: Instant) {
-        if self.doubted_from.is_some_and(|from| from <= now) {
-            self.doubted_from = None;
-            self.link.suspect();
-        }
-    }
-
-    /// Answers whoever waits. What is returned is to be sent again, over the same connection.
-    pub(super) fn finish(self, answer: Result<Value, Fault>) -> Resend {
-        let Call {
-            link,
-            manner,
-            jobs,
-            sent,
-            ..
-        } = self;
-        let answer = link.look_at(answer);
-        let replies = answer.and_then(|answer| link.replies(sent, answer, items(&jobs)));
-        // Not executed, so it may be sent once more (A8).
-        if replies == Err(Fault::NoScript) && manner == Manner::Digest {
-            return Resend(link, vec![(Manner::Text, jobs)]);
-        }
+    /// Answers all who wait. Returns what is to be sent again, over the same connection: requests that were not executed, or that
+    /// may be executed twice, each batch with whether it goes by the script's text.
+    pub(super) fn finish(self, link: &Link, reply: Value) -> Vec<(bool, Vec<Job>)> {
+        let replies = link
+            .examine(reply)
+            .and_then(|reply| link.replies(self.sent, reply, self.items()));
+        let Call { jobs, by_text, .. } = self;
         match replies {
+            // Not executed, so it may be sent once more (A8).
+            Err(Fault::NoScript) if !by_text => return vec![(true, jobs)],
             // One key outside of what the user may touch has the server refuse all. Each finds what it has done
             // already, and so may be asked for again (A7).
             Err(Fault::NoPermission { .. } | Fault::Server { .. }) if jobs.len() > 1 => {
-                return Resend(link, jobs.into_iter().map(|job| (manner, vec![job])).collect());
+                return jobs.into_iter().map(|job| (by_text, vec![job])).collect();
             }
             Err(fault) => answer_all(jobs, &Err(fault)),
             Ok(replies) => jobs
@@ -130,20 +138,18 @@ impl Call {
                 .zip(replies)
                 .for_each(|(job, reply)| job.answer(reply)),
         }
-        Resend(link, Vec::new())
+        Vec::new()
     }
 }
 
-/// Requests that were not executed, or may be executed twice, and the connection that they were sent over.
-pub(super) struct Resend(pub(super) Arc<Link>, pub(super) Vec<(Manner, Vec<Job>)>);
+/// Returns the reply to a question; an error as the fault that it stands for.
+pub(super) fn reply_to_question(reply: Value) -> Result<Value, Fault> {
+    match reply {
+        Value::Error(message) => Err(fault::from_message(&message)),
+        reply => Ok(reply),
+    }
+}
 
 pub(super) fn answer_all(jobs: Vec<Job>, reply: &Result<Reply, Fault>) {
     jobs.into_iter().for_each(|job| job.answer(reply.clone()));
-}
-
-fn items(jobs: &[Job]) -> impl ExactSizeIterator<Item = Item<'_>> + Clone {
-    jobs.iter().map(|job| Item {
-        request: &job.request,
-        latest: job.latest,
-    })
 }

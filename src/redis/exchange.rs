@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use fred::types::Value;
+use tokio_util::bytes::BytesMut;
 
+use super::resp;
+pub use super::resp::Value;
 use super::script::{self, Item, Target};
 use crate::node::{Action, Fault, News, OwnerToken, Reply, Request};
 use crate::options::RECORD_SUFFIX;
@@ -72,12 +74,24 @@ pub fn request(key: &str, owner: OwnerToken, action: Action) -> Request {
     }
 }
 
+/// Keys or arguments of a call.
+pub type Words = Vec<Vec<u8>>;
+
 /// Encodes requests as the script's `KEYS` and `ARGV`.
-pub fn arguments(memory: &Memory, exchanges: &[Exchange]) -> (Vec<Value>, Vec<Value>) {
-    let mut all = script::arguments(Value::Null, &memory.0, exchanges.iter().map(Exchange::item));
-    let count = all.get(1).and_then(Value::as_usize).unwrap_or_default();
-    let args = all.split_off(2 + count);
-    (all.split_off(2), args)
+pub fn arguments(memory: &Memory, exchanges: &[Exchange]) -> (Words, Words) {
+    let mut call = BytesMut::new();
+    script::encode(None, &memory.0, exchanges.iter().map(Exchange::item), &mut call);
+    // A command is a list of strings, and so reads like a reply.
+    let Ok(Some((Value::List(words), _))) = resp::decode(&call) else {
+        return Default::default();
+    };
+    let text = |word| match word {
+        Value::Text(text) => Some(text),
+        _ => None,
+    };
+    let mut keys: Words = words.into_iter().skip(3).filter_map(text).collect();
+    let args = keys.split_off(keys.len() / 2);
+    (keys, args)
 }
 
 /// A reply for each request, and the node's time in microseconds if the script told it.

@@ -1,5 +1,6 @@
 //! What goes wrong on a node, by its right name (R5).
 
+use std::io;
 use std::sync::Arc;
 
 use fred::error::{Error, ErrorKind};
@@ -26,14 +27,33 @@ pub(super) fn from_error(error: &Error) -> Fault {
     }
 }
 
+/// A connection's end, in the system's words.
+pub(super) fn from_io(error: &io::Error) -> Fault {
+    // The system's words end in "(os error 104)".
+    let words = error.to_string();
+    let words = words.split(" (os error").next().unwrap_or_default();
+    Fault::ConnectionLost { reason: short(words) }
+}
+
+/// The same of a connection that nothing was asked over yet.
+pub(super) fn before(fault: Fault) -> Fault {
+    match fault {
+        Fault::ConnectionLost { reason } => Fault::Disconnected { reason },
+        named => named,
+    }
+}
+
+pub(super) fn disconnected(reason: Arc<str>) -> Fault {
+    Fault::Disconnected { reason }
+}
+
 /// What the fault of the probe's script says of the server: one that does not know the command may not vote.
 pub(super) fn of_first_script(fault: Fault) -> Fault {
     match fault {
         Fault::Server { message } if message.starts_with("ERR unknown command") => {
             Fault::Unfit(Unfit::NoScripts { reply: message })
         }
-        Fault::ConnectionLost { reason } => Fault::Disconnected { reason },
-        named => named,
+        named => before(named),
     }
 }
 

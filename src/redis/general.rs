@@ -1,8 +1,7 @@
-//! One connection of the client library: made once, never made again by itself, and asked simple questions.
+//! A connection of the client library, for everything that is no request for a lock: made once, never made again by itself.
 
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fred::clients::Client;
@@ -25,7 +24,7 @@ pub(super) struct Task(ConnectHandle);
 impl Task {
     /// Waits for the end of the connection, and says why it ended.
     pub(super) async fn ended(&mut self) -> Fault {
-        disconnected(match (&mut self.0).await {
+        fault::disconnected(match (&mut self.0).await {
             Ok(Ok(())) => "connection closed".into(),
             Ok(Err(error)) => fault::reason(&error),
             Err(_) => "connection task ended".into(),
@@ -100,12 +99,5 @@ pub(super) fn settings(timeout: Duration) -> ConnectionConfig {
 }
 
 pub(super) fn refusal(error: &Error) -> Fault {
-    match fault::from_error(error) {
-        Fault::ConnectionLost { reason } => Fault::Disconnected { reason },
-        named => named,
-    }
-}
-
-pub(super) fn disconnected(reason: Arc<str>) -> Fault {
-    Fault::Disconnected { reason }
+    fault::before(fault::from_error(error))
 }

@@ -1,13 +1,14 @@
 //! Keeps one node connected: opens a link, hands it to the lane, waits for its end, and starts again.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use super::connection::Task;
+use super::fault;
 use super::lane::Lane;
-use super::link::{Endpoint, Link};
+use super::link::{Endpoint, Link, Opened};
 use super::members::Members;
 use crate::node::Fault;
 use crate::protocol::backoff::Backoff;
@@ -18,16 +19,22 @@ const SLOWEST: Duration = Duration::from_millis(500);
 /// The same for a node that can be connected to and then does not answer.
 const HUNG_FASTEST: Duration = Duration::from_millis(250);
 const HUNG_SLOWEST: Duration = Duration::from_secs(2);
+/// T4: how long a connection that is doubted may stay silent while another one is opened beside it. Then the node is out of
+/// reach, until that other one is open.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// A connection that is being opened.
+type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened, Fault>> + Send + 'a>>;
 
 /// Runs until dropped.
 pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>, members: Arc<Members>) {
     let mut breaker = Breaker::default();
+    let mut opening: Opening<'_> = Box::pin(Link::open(&endpoint));
     loop {
-        let opened = Link::open(&endpoint).await;
-        let adopted = opened.and_then(|(link, task)| link.adopt(&endpoint, None).map(|()| (link, task)));
-        let (end, fault) = match adopted {
-            Ok((link, task)) => serve(&endpoint, &lane, &members, link, task).await,
-            Err(fault) => (End::Failed, fault),
+        let adopted = opening.await.and_then(|opened| adopt(&endpoint, opened, None));
+        let (end, fault, next) = match adopted {
+            Ok(opened) => serve(&endpoint, &lane, &members, opened).await,
+            Err(fault) => (End::Failed, fault, None),
         };
         endpoint.addresses.set_current(None);
         lane.down(&fault);
@@ -36,56 +43,107 @@ pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>, members: Arc<
             tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
             members.changed();
         }
-        sleep(breaker.delay(end, fastrand::u32(..))).await;
+        opening = match next {
+            Some(next) => next,
+            None => {
+                sleep(breaker.delay(end, fastrand::u32(..))).await;
+                Box::pin(Link::open(&endpoint))
+            }
+        };
     }
 }
 
-/// Uses the link, and the links that follow it as the node's name moves, until one of them ends.
-async fn serve(
-    endpoint: &Endpoint,
+/// Uses the link, and the links that take its place, until one of them ends. Returns how and why, and what is being opened
+/// already.
+async fn serve<'a>(
+    endpoint: &'a Endpoint,
     lane: &Lane,
     members: &Members,
-    link: Link,
-    mut task: Task,
-) -> (End, Fault) {
-    let mut link = Arc::new(link);
+    mut opened: Opened,
+) -> (End, Fault, Option<Opening<'a>>) {
     loop {
+        let Opened {
+            link,
+            mut reader,
+            writer,
+        } = opened;
+        let link = Arc::new(link);
         let since = Instant::now();
-        lane.up(Arc::clone(&link));
+        lane.up(Arc::clone(&link), writer);
         members.changed();
         endpoint.addresses.set_current(link.peer());
-        let (given_up, fault) = tokio::select! {
-            fault = task.ended() => (false, fault),
-            // T4: the next turn connects afresh; dropping `task` closes the old connection with a reset.
-            fault = link.failed() => (true, fault),
-            (next, next_task) = follow(endpoint, &link) => {
-                replace(endpoint, lane, &link, &next);
-                (link, task) = (Arc::new(next), next_task);
-                continue;
+        // One that is lost as soon as it is made counts as a failure like any other, unless it was of use.
+        let usual = |since: Instant| match link.has_served() || since.elapsed() > SLOWEST {
+            true => End::Served,
+            false => End::Failed,
+        };
+        opened = tokio::select! {
+            biased; // what has come is taken in first
+            fault = lane.serve(&link, &mut reader) => return (usual(since), fault::before(fault), None),
+            fault = link.changed() => return (usual(since), fault, None),
+            // The next turn closes the old connection with a reset.
+            replaced = replacement(endpoint, lane, &link) => match replaced {
+                Ok(next) => next,
+                Err(next) => {
+                    let end = if link.has_served() { End::Served } else { End::Hung };
+                    return (end, fault::disconnected("no answer for too long".into()), next);
+                }
+            },
+            next = follow(endpoint, &link) => {
+                if let (Some(from), Some(to)) = (link.peer(), next.link.peer()) {
+                    tracing::info!(node = &*endpoint.name, %from, %to, "node moved: its name leads there now");
+                }
+                // Ends what is in flight on the old one.
+                lane.down(&fault::disconnected("the node's name leads elsewhere".into()));
+                next
             }
         };
-        let end = match link.has_served() {
-            false if given_up => End::Hung,
-            // One that is lost as soon as it is made counts as a failure like any other.
-            _ if since.elapsed() <= SLOWEST => End::Failed,
-            _ => End::Served,
-        };
-        return (end, fault);
+    }
+}
+
+/// T4: opens another connection whenever the one in use is silent for too long. Returns the other one, if that is open before the
+/// one in use has answered. If neither has come to anything within the grace, returns what is still being opened.
+async fn replacement<'a>(
+    endpoint: &'a Endpoint,
+    lane: &Lane,
+    link: &Link,
+) -> Result<Opened, Option<Opening<'a>>> {
+    loop {
+        lane.doubted().await;
+        let mut opening: Opening<'a> = Box::pin(Link::open(endpoint));
+        let end = Instant::now() + GRACE;
+        tokio::select! {
+            biased;
+            () = lane.trusted() => {}
+            outcome = &mut opening => match outcome.and_then(|opened| adopt(endpoint, opened, Some(link))) {
+                Ok(opened) => {
+                    tracing::info!(node = &*endpoint.name, "connection silent: replaced by another one");
+                    return Ok(opened);
+                }
+                Err(fault) => {
+                    tracing::debug!(node = &*endpoint.name, %fault, "connection silent, and no other one to be had");
+                    tokio::select! {
+                        () = lane.trusted() => {}
+                        () = sleep_until(end) => return Err(None),
+                    }
+                }
+            },
+            () = sleep_until(end) => return Err(Some(opening)),
+        }
     }
 }
 
 /// Waits until the node's name leads elsewhere, and to a server that passes the probe. Until then, the link stays in use
 /// (M3).
-async fn follow(endpoint: &Endpoint, link: &Link) -> (Link, Task) {
+async fn follow(endpoint: &Endpoint, link: &Link) -> Opened {
     let mut known = None;
     loop {
         let found = endpoint.addresses.moved(link.peer()).await;
         let opened = Link::open_at(endpoint, found).await;
-        let fault =
-            match opened.and_then(|(next, task)| next.adopt(endpoint, Some(link)).map(|()| (next, task))) {
-                Ok(opened) => return opened,
-                Err(fault) => fault,
-            };
+        let fault = match opened.and_then(|opened| adopt(endpoint, opened, Some(link))) {
+            Ok(opened) => return opened,
+            Err(fault) => fault,
+        };
         if known.as_ref() != Some(&fault) {
             let name = &*endpoint.name;
             tracing::info!(node = name, %fault, "the name leads elsewhere, but not to a node: the connection is kept");
@@ -94,14 +152,8 @@ async fn follow(endpoint: &Endpoint, link: &Link) -> (Link, Task) {
     }
 }
 
-/// Puts a link to another address in the place of one that is in use.
-fn replace(endpoint: &Endpoint, lane: &Lane, link: &Link, next: &Link) {
-    if let (Some(from), Some(to)) = (link.peer(), next.peer()) {
-        tracing::info!(node = &*endpoint.name, %from, %to, "node moved: its name leads there now");
-    }
-    // Ends what is in flight on the old one.
-    let reason = "the node's name leads elsewhere".into();
-    lane.down(&Fault::Disconnected { reason });
+fn adopt(endpoint: &Endpoint, opened: Opened, before: Option<&Link>) -> Result<Opened, Fault> {
+    opened.link.adopt(endpoint, before).map(|()| opened)
 }
 
 /// How a connection ended, or a try to make one.

@@ -11,10 +11,13 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::bytes::BytesMut;
 
 use super::admission::Admission;
-use super::call::{Call, Job, Manner, Resend, answer_all};
+use super::call::{Call, Job, Pending, What, answer_all, reply_to_question};
+use super::connection::{Reader, Writer};
 use super::link::Link;
+use super::resp::Value;
 use super::time::ServerTime;
 use crate::mutex::lock;
 use crate::node::{Action, Fault, NodeState, Reply, Request};
@@ -24,8 +27,6 @@ use crate::protocol::memory::MemoryId;
 const LARGEST_BATCH: usize = 128;
 /// Most calls in flight from the queue. More would only make the batches smaller.
 const MOST_CALLS: usize = 2;
-/// T4: so many budgets without an answer, and the connection is given up.
-const PATIENCE_IN_BUDGETS: u32 = 3;
 /// From this length on, the queue is searched for requests whose caller is gone.
 const LONG_QUEUE: usize = 1_024;
 
@@ -35,31 +36,36 @@ pub(super) struct Lane {
     changes: AtomicU64,
     epoch: AtomicU64,
     status: watch::Sender<NodeState>,
+    /// T4: the connection has been silent for too long.
+    doubted: watch::Sender<bool>,
     time: Arc<ServerTime>,
 }
 
 struct State {
-    link: Option<Arc<Link>>,
+    up: Option<(Arc<Link>, Writer)>,
     down: Fault,
     admission: Admission,
     /// The memory that the last connection led to.
     memory: Option<MemoryId>,
     queue: VecDeque<Job>,
     prune_at: usize,
-    /// What was sent and is not answered yet, in the order in which the answers come.
-    calls: VecDeque<Call>,
-    /// The lane's own task: woken by answers, and when there may be something to send or to watch.
+    /// What was sent and has no reply yet, in the order in which the replies come.
+    in_flight: VecDeque<Pending>,
+    /// T4: when the connection was made, or the last reply came.
+    heard: Instant,
+    /// The task that serves the connection: woken by replies, and when there may be something to send or to watch.
     task: Waker,
     /// T4: until when nothing in flight need be doubted. `None` if nothing is watched.
     watched_until: Option<Instant>,
-    over: bool,
+    /// Why the connection cannot be written to any more.
+    broken: Option<Fault>,
 }
 
 impl Lane {
     pub(super) fn new(time: Arc<ServerTime>) -> Self {
         Lane {
             state: Mutex::new(State {
-                link: None,
+                up: None,
                 down: Fault::Disconnected {
                     reason: "no answer yet".into(),
                 },
@@ -67,14 +73,16 @@ impl Lane {
                 memory: None,
                 queue: VecDeque::new(),
                 prune_at: LONG_QUEUE,
-                calls: VecDeque::new(),
+                in_flight: VecDeque::new(),
+                heard: Instant::now(),
                 task: Waker::noop().clone(),
                 watched_until: None,
-                over: false,
+                broken: None,
             }),
             changes: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             status: watch::Sender::new(NodeState::Connecting),
+            doubted: watch::Sender::new(false),
             time,
         }
     }
@@ -88,7 +96,7 @@ impl Lane {
         budget: Duration,
     ) -> BoxFuture<'static, Result<Reply, Fault>> {
         let mut state = self.state();
-        if state.link.is_none() {
+        if state.up.is_none() {
             // A3: known to be out of reach is a fault at once. A8: and nothing waits for it to return.
             return futures_util::future::ready(Err(state.down.clone())).boxed();
         };
@@ -104,14 +112,15 @@ impl Lane {
         let job = Job {
             request,
             latest: self.time.latest(self.time.at(now), limit),
-            patience: budget.saturating_mul(PATIENCE_IN_BUDGETS),
+            budget,
             objection,
             reply,
         };
         // T2: an idle lane sends at once, from here. But for a lock that is passed on, the next request is to come at once, and
         // goes out together with it.
         if state.is_idle() && !job.is_passing_on() {
-            self.start(state, Manner::Digest, vec![job], now);
+            self.put(&mut state, vec![job], false, now);
+            state.flush();
         } else {
             if state.queue.len() >= state.prune_at {
                 state.queue.retain(|job| !job.is_abandoned());
@@ -125,50 +134,101 @@ impl Lane {
         answer.map(answered).boxed()
     }
 
-    /// Takes in answers and sends what waits in the queue, until the lane ends.
-    pub(super) async fn drive(self: Arc<Self>) {
+    /// Sends commands beside the requests for locks, over this connection, and waits for their replies.
+    pub(super) async fn ask(&self, link: &Arc<Link>, commands: &[BytesMut]) -> Result<Vec<Value>, Fault> {
+        let asked: Vec<_> = {
+            let mut state = self.state();
+            let now = Instant::now();
+            let asked = commands.iter().map(|command| {
+                let (reply, answer) = oneshot::channel();
+                state.put(link, Pending::question(reply, now), |to| {
+                    to.extend_from_slice(command)
+                });
+                answer
+            });
+            let asked = asked.collect();
+            state.flush();
+            asked
+        };
+        let mut replies = Vec::with_capacity(asked.len());
+        for answer in asked {
+            replies.push(answer.await.unwrap_or_else(|_| Err(ended()))?);
+        }
+        Ok(replies)
+    }
+
+    /// Takes in replies and sends what waits in the queue, until the connection ends. Returns why.
+    pub(super) async fn serve(&self, link: &Arc<Link>, reader: &mut Reader) -> Fault {
         let mut watch = pin!(sleep_until(Instant::now()));
-        while poll_fn(|cx| self.poll_turn(watch.as_mut(), cx)).await {
+        loop {
+            if let Err(fault) = poll_fn(|cx| self.poll_turn(link, reader, watch.as_mut(), cx)).await {
+                return fault;
+            }
             // Whoever else is ready to send shall be part of the same call.
             tokio::task::yield_now().await;
             self.send_next();
         }
     }
 
-    /// Takes in what has come. Ready when there is something to send; with `false`, when there never will be.
-    fn poll_turn(&self, mut watch: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<bool> {
-        loop {
-            let mut state = self.state();
-            if !state.task.will_wake(cx.waker()) {
-                state.task = cx.waker().clone();
-            }
-            // Answers come in order, so the oldest call is the only one to look at.
-            if let Some(call) = state.calls.front_mut()
-                && let Poll::Ready(answer) = call.poll(cx)
-                && let Some(call) = state.calls.pop_front()
-            {
-                drop(state);
-                self.take_in(call.finish(answer));
-                continue;
-            }
-            if let Some(due) = state.calls.iter().filter_map(|call| call.doubted_from).min()
-                && state.watched_until.is_none_or(|until| due < until)
-            {
+    /// Takes in what has come. Ready when there is something to send, or with the reason for the connection's end.
+    fn poll_turn(
+        &self,
+        link: &Arc<Link>,
+        reader: &mut Reader,
+        mut watch: Pin<&mut Sleep>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Fault>> {
+        while let Poll::Ready(reply) = reader.poll_reply(cx) {
+            self.take_in(link, reply?)?;
+        }
+        let mut state = self.state();
+        if !state.task.will_wake(cx.waker()) {
+            state.task = cx.waker().clone();
+        }
+        state.flush();
+        if let Some(fault) = state.broken.take() {
+            return Poll::Ready(Err(fault));
+        }
+        while let Some(due) = state.doubted_from() {
+            if state.watched_until.is_none_or(|until| due < until) {
                 watch.as_mut().reset(due);
                 state.watched_until = Some(due);
             }
-            if state.watched_until.is_some() && watch.as_mut().poll(cx).is_ready() {
-                state.watched_until = None;
-                let now = Instant::now();
-                state.calls.iter_mut().for_each(|call| call.doubt(now));
-                continue;
+            if watch.as_mut().poll(cx).is_pending() {
+                break;
             }
-            return match state.may_send() && !state.queue.is_empty() {
-                _ if state.over => Poll::Ready(false),
-                true => Poll::Ready(true),
-                false => Poll::Pending,
-            };
+            state.watched_until = None;
+            if due <= Instant::now() {
+                self.doubted
+                    .send_if_modified(|doubted| !std::mem::replace(doubted, true));
+                break;
+            }
         }
+        match state.may_send() && !state.queue.is_empty() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Gives a reply to those who wait for it: replies come in the order in which they were asked for.
+    fn take_in(&self, link: &Arc<Link>, reply: Value) -> Result<(), Fault> {
+        let pending = {
+            let mut state = self.state();
+            state.heard = Instant::now();
+            state.in_flight.pop_front()
+        };
+        self.doubted
+            .send_if_modified(|doubted| std::mem::replace(doubted, false));
+        match pending.map(|pending| pending.what) {
+            Some(What::Call(call)) => self.send_again(link, call.finish(link, reply)),
+            Some(What::Question(asked)) => drop(asked.send(reply_to_question(reply))),
+            None => {
+                return Err(Fault::Protocol {
+                    detail: "a reply to nothing".into(),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn send_next(&self) {
@@ -185,51 +245,35 @@ impl Lane {
             }
         }
         if !jobs.is_empty() {
-            self.start(state, Manner::Digest, jobs, Instant::now());
+            self.put(&mut state, jobs, false, Instant::now());
+            state.flush();
         }
     }
 
-    /// Sends the jobs, while the state is locked, so that nothing can overtake them.
-    fn start(&self, mut state: MutexGuard<'_, State>, manner: Manner, jobs: Vec<Job>, now: Instant) {
-        let Some(link) = state.link.clone() else {
+    /// Puts a call into the connection's buffer, while the state is locked, so that nothing can overtake it.
+    fn put(&self, state: &mut State, jobs: Vec<Job>, by_text: bool, now: Instant) {
+        let sent = self.time.at(now);
+        let call = Call { jobs, by_text, sent };
+        let Some((link, writer)) = &mut state.up else {
             let fault = state.down.clone();
-            drop(state);
-            return jobs.into_iter().for_each(|job| job.answer(Err(fault.clone())));
+            return answer_all(call.jobs, &Err(fault));
         };
-        let mut call = Call::new(link, manner, jobs, self.time.at(now), now);
-        // The client hands a command to its connection when it is first polled, not before.
-        match call.poll(&mut Context::from_waker(&state.task)) {
-            Poll::Pending => {
-                let unwatched = |due| state.watched_until.is_none_or(|until| due < until);
-                if call.doubted_from.is_some_and(unwatched) {
-                    state.task.wake_by_ref();
-                }
-                state.calls.push_back(call);
-            }
-            // A broken client answers at once.
-            Poll::Ready(answer) => {
-                drop(state);
-                self.take_in(call.finish(answer));
-            }
-        }
+        link.encode(call.items(), by_text, writer.unsent());
+        state.watch(Pending::call(call, now));
     }
 
-    /// What a call was answered with leaves this to be sent, for those who still wait. Who has given up may have sent a release
+    /// Sends once more what a reply has left to be sent, for those who still wait. Who has given up may have sent a release
     /// since, which must not be overtaken by a second sending of the acquire (A6).
-    fn take_in(&self, Resend(link, again): Resend) {
-        for (manner, mut jobs) in again {
+    fn send_again(&self, link: &Arc<Link>, again: Vec<(bool, Vec<Job>)>) {
+        for (by_text, mut jobs) in again {
             // Locked first: from here on, a release comes behind this.
-            let state = self.state();
+            let mut state = self.state();
             jobs.retain(|job| !job.is_abandoned());
             if jobs.is_empty() {
                 continue;
             }
             // The next connection may lead to another memory, which nobody has admitted.
-            if !state
-                .link
-                .as_ref()
-                .is_some_and(|current| Arc::ptr_eq(current, &link))
-            {
+            if !state.leads_over(link) {
                 let fault = state.down.clone();
                 drop(state);
                 answer_all(jobs, &Err(fault));
@@ -237,31 +281,66 @@ impl Lane {
             }
             // It may be behind a release of somebody who has not given it up yet, and so is not in the order of this connection.
             self.changes.fetch_add(1, SeqCst);
-            self.start(state, manner, jobs, Instant::now());
+            self.put(&mut state, jobs, by_text, Instant::now());
+            state.flush();
         }
     }
 
-    /// The lane has a connection. It counts as up once it is admitted; at once, if the memory was before.
-    pub(super) fn up(&self, link: Arc<Link>) {
+    /// T4: completes while the connection is silent for too long.
+    pub(super) async fn doubted(&self) {
+        self.is(true).await;
+    }
+
+    /// Completes while the connection is not doubted: it has answered after all.
+    pub(super) async fn trusted(&self) {
+        self.is(false).await;
+    }
+
+    async fn is(&self, doubted: bool) {
+        let mut changes = self.doubted.subscribe();
+        // The sender is in `self`.
+        let _ = changes.wait_for(|now| *now == doubted).await;
+    }
+
+    /// The lane has a connection, perhaps in place of another one. It counts as up once it is admitted; at once, if the memory was
+    /// before. What is in flight on the other one has failed.
+    pub(super) fn up(&self, link: Arc<Link>, writer: Writer) {
         let id = link.memory().id;
         let warnings = link.warnings().to_vec();
-        let mut state = self.state();
-        state.link = Some(link);
-        self.changes.fetch_add(1, SeqCst);
-        if state.memory.replace(id) == Some(id) && state.admission.registered {
-            drop(state);
+        let (is_known, lost, unsent) = {
+            let mut state = self.state();
+            state.up = Some((link, writer));
+            (state.heard, state.watched_until, state.broken) = (Instant::now(), None, None);
+            self.changes.fetch_add(1, SeqCst);
+            let lost = std::mem::take(&mut state.in_flight);
+            let is_known = state.memory.replace(id) == Some(id) && state.admission.registered;
+            let unsent = match is_known {
+                true => VecDeque::new(),
+                false => std::mem::take(&mut state.queue),
+            };
+            if !is_known {
+                state.admission = Admission::pending();
+                self.epoch.fetch_add(1, SeqCst);
+            }
+            (is_known, lost, unsent)
+        };
+        self.doubted.send_replace(false);
+        if is_known {
             self.status.send_replace(NodeState::Up { warnings });
-            return;
         }
-        state.admission = Admission::pending();
-        self.epoch.fetch_add(1, SeqCst);
+        let replaced = "no answer, and another connection has taken its place";
+        lost.into_iter()
+            .for_each(|pending| pending.fail(&lost_for(replaced)));
+        unsent
+            .into_iter()
+            .for_each(|job| job.answer(Err(Fault::Unregistered)));
     }
 
     /// What the node may be asked over the connection that leads to the memory `id`, if that is still the one in use.
     pub(super) fn admit(&self, id: MemoryId, admission: Admission) {
         let warnings = {
             let mut state = self.state();
-            let Some(link) = state.link.as_ref().filter(|link| link.memory().id == id) else {
+            let Some(link) = state.link().filter(|link| link.memory().id == id) else {
                 return;
             };
             let warnings = link.warnings().to_vec();
@@ -288,38 +367,27 @@ impl Lane {
 
     /// The connection, while there is one.
     pub(super) fn link(&self) -> Option<Arc<Link>> {
-        self.state().link.clone()
+        self.state().link().cloned()
     }
 
     /// The lane has none, or none any more: what was not sent is answered with the fault.
     pub(super) fn down(&self, fault: &Fault) {
-        let (calls, queue) = {
+        let (lost, unsent, closed) = {
             let mut state = self.state();
             state.down = fault.clone();
-            state.link = None;
             self.changes.fetch_add(1, SeqCst);
-            (std::mem::take(&mut state.calls), std::mem::take(&mut state.queue))
+            let lost = std::mem::take(&mut state.in_flight);
+            (lost, std::mem::take(&mut state.queue), state.up.take())
         };
+        drop(closed);
+        self.doubted.send_replace(false);
         self.status.send_replace(NodeState::Down(fault.clone()));
-        // What is in flight will not be answered any more, unless it has been.
-        for mut call in calls {
-            let answer = match call.poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(answer) => answer,
-                Poll::Pending => Err(Fault::ConnectionLost {
-                    reason: "closed before the answer".into(),
-                }),
-            };
-            self.take_in(call.finish(answer));
-        }
-        queue.into_iter().for_each(|job| job.answer(Err(fault.clone())));
-    }
-
-    /// There will be no connection any more.
-    pub(super) fn end(&self, fault: &Fault) {
-        self.down(fault);
-        let mut state = self.state();
-        state.over = true;
-        state.task.wake_by_ref();
+        let closed = match fault {
+            Fault::Protocol { .. } => fault.clone(),
+            _ => lost_for("closed before the answer"),
+        };
+        lost.into_iter().for_each(|pending| pending.fail(&closed));
+        unsent.into_iter().for_each(|job| job.answer(Err(fault.clone())));
     }
 
     /// A number that is another one whenever the order of what was sent before is lost.
@@ -329,14 +397,14 @@ impl Lane {
 
     /// The server's clock, while there is a connection.
     pub(super) fn clock(&self) -> Option<u64> {
-        let connected = self.state().link.is_some();
+        let connected = self.state().up.is_some();
         connected.then(|| self.time.estimate()).flatten()
     }
 
     /// The fault that an acquire with this guard would be answered with, as far as can be told without sending it.
     pub(super) fn left_out(&self, guard: Option<Duration>) -> Option<Fault> {
         let state = self.state();
-        let link = state.link.as_ref()?;
+        let link = state.link()?;
         let refused = state
             .admission
             .objection_to_locks(guard.is_some(), self.time.moment(Instant::now()));
@@ -357,23 +425,75 @@ impl Lane {
 }
 
 impl State {
+    fn link(&self) -> Option<&Arc<Link>> {
+        self.up.as_ref().map(|(link, _)| link)
+    }
+
+    fn leads_over(&self, link: &Arc<Link>) -> bool {
+        self.link().is_some_and(|current| Arc::ptr_eq(current, link))
+    }
+
     /// Nothing waits, and what is in flight are single requests, of which one more may join them. A caller that takes the
     /// lock from a quorum and releases it finds the others like that.
     fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.may_send() && self.calls.iter().all(Call::is_single)
+        self.queue.is_empty() && self.may_send() && !self.in_flight.iter().any(Pending::is_batch)
     }
 
     fn may_send(&self) -> bool {
-        self.calls.len() < MOST_CALLS
+        self.in_flight.iter().filter(|pending| pending.is_call()).count() < MOST_CALLS
+    }
+
+    /// Puts something into the buffer of this connection. Where it is no longer the one in use, the sender of `pending` is
+    /// dropped.
+    fn put(&mut self, link: &Arc<Link>, pending: Pending, encode: impl FnOnce(&mut BytesMut)) {
+        if !self.leads_over(link) {
+            return;
+        }
+        if let Some((_, writer)) = &mut self.up {
+            encode(writer.unsent());
+            self.watch(pending);
+        }
+    }
+
+    /// Awaits a reply.
+    fn watch(&mut self, pending: Pending) {
+        let due = pending.sent + pending.patience;
+        if self.watched_until.is_none_or(|until| due < until) {
+            self.task.wake_by_ref();
+        }
+        self.in_flight.push_back(pending);
+    }
+
+    /// T4: when the connection is doubted, unless a reply comes. `None` if none is awaited.
+    fn doubted_from(&self) -> Option<Instant> {
+        let due = |pending: &Pending| self.heard.max(pending.sent) + pending.patience;
+        self.in_flight.iter().map(due).min()
+    }
+
+    /// Sends what the socket takes at once. The serving task sends the rest.
+    fn flush(&mut self) {
+        if let Some((_, writer)) = &mut self.up
+            && !writer.is_flushed()
+            && let Poll::Ready(Err(fault)) = writer.poll_flush(&mut Context::from_waker(&self.task))
+        {
+            self.broken = Some(fault);
+            self.task.wake_by_ref();
+        }
     }
 }
 
 fn answered(answer: Result<Result<Reply, Fault>, oneshot::error::RecvError>) -> Result<Reply, Fault> {
-    answer.unwrap_or_else(|_| {
-        Err(Fault::ConnectionLost {
-            reason: "the lane ended".into(),
-        })
-    })
+    answer.unwrap_or_else(|_| Err(ended()))
+}
+
+fn ended() -> Fault {
+    lost_for("the connection has ended")
+}
+
+fn lost_for(reason: &str) -> Fault {
+    Fault::ConnectionLost {
+        reason: reason.into(),
+    }
 }
 
 #[cfg(all(test, feature = "testbed"))]

@@ -1,29 +1,19 @@
-//! One connection to one server: opened, probed, used until it breaks, never reconnected.
-//!
-//! The client library can reconnect by itself, but then commands wait for it, are sent again, or reach a server that
-//! was not probed (A3, A8, R1). So each connection is a client of its own without a reconnect policy; `keeper.rs` makes
-//! the next one.
+//! One connection to one server: opened, probed, used until it breaks, never reconnected; `keeper.rs` makes the next one.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fred::clients::Client;
-use fred::error::Error;
-use fred::interfaces::ClientLike;
-use fred::types::Value;
 use fred::types::config::Config;
-use tokio::sync::Notify;
-use tokio::task::unconstrained;
+use tokio_util::bytes::BytesMut;
 use tokio_util::sync::CancellationToken;
 
 use super::address::Addresses;
-use super::call::{Manner, SHORTEST_PATIENCE};
-use super::connection::{self, Task, command, disconnected, refusal};
+use super::connection::{Reader, Setup, Writer};
 use super::memory::{self, Identity};
 use super::probe::{self, Facts, Roll};
+use super::resp::{self, Value};
 use super::script::Target;
 use super::time::ServerTime;
 use super::{fault, script};
@@ -35,11 +25,10 @@ use crate::protocol::memory::{MemoryId, Process, Record};
 pub(super) struct Link {
     /// Another one for each connection to the node.
     serial: u64,
-    client: Client,
     /// The address that its server's name was resolved to. `None` if it has no name.
     peer: Option<SocketAddr>,
     /// The script's digest on this server; `None` if the server would not load it ahead.
-    digest: Option<Value>,
+    digest: Option<String>,
     time: Arc<ServerTime>,
     /// What the server's clock showed when it was probed, and between which times of ours.
     first_time: (i64, i64, i64),
@@ -47,16 +36,18 @@ pub(super) struct Link {
     process: Process,
     target: Target,
     warnings: Vec<String>,
-    /// A call has been answered.
+    /// A request for a lock has been answered.
     served: AtomicBool,
-    /// A call was not answered in time (T4).
-    suspect: Notify,
     /// The server is not what it was.
     changed: CancellationToken,
 }
 
-/// What a command is answered with, sooner or later. Sent when it is first polled.
-pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Value, Fault>> + Send>>;
+/// A connection that has passed the probe, and its two ends.
+pub(super) struct Opened {
+    pub(super) link: Link,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+}
 
 /// Who connects to what.
 pub(super) struct Endpoint {
@@ -105,35 +96,29 @@ impl Endpoint {
 
 impl Link {
     /// Connects and probes (R1). Dropping the future closes what it had opened.
-    pub(super) async fn open(endpoint: &Endpoint) -> Result<(Link, Task), Fault> {
+    pub(super) async fn open(endpoint: &Endpoint) -> Result<Opened, Fault> {
         let opening = async { Link::open_without_limit(endpoint, endpoint.addresses.find().await?).await };
         in_time(endpoint, opening).await
     }
 
     /// The same at one of these addresses.
-    pub(super) async fn open_at(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<(Link, Task), Fault> {
+    pub(super) async fn open_at(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<Opened, Fault> {
         in_time(endpoint, Link::open_without_limit(endpoint, found)).await
     }
 
-    async fn open_without_limit(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<(Link, Task), Fault> {
+    async fn open_without_limit(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<Opened, Fault> {
         let peer = endpoint.addresses.choose(found).await?;
-        let client = connection::client(&endpoint.config, peer, endpoint.timeout);
-        let mut task = connection::start(&client).await?;
-        tokio::select! {
-            biased; // a refusal says more than the end that comes with it
-            link = Link::probe(client, peer, endpoint) => Ok((link?, task)),
-            // The library leaves a call alone that is made while the connection ends.
-            fault = task.ended() => Err(fault),
-        }
+        let mut setup = Setup::open(&endpoint.config, peer).await?;
+        let link = Link::probe(&mut setup, peer, endpoint).await?;
+        let (reader, writer) = setup.into_parts();
+        Ok(Opened { link, reader, writer })
     }
 
     /// Asks a server that has just been connected to what there is to know before it may vote (R1, R2).
-    async fn probe(client: Client, peer: Option<SocketAddr>, endpoint: &Endpoint) -> Result<Link, Fault> {
-        let info: String = client
-            .custom(command("INFO"), Vec::<Value>::new())
-            .await
-            .map_err(|error| refusal(&error))?;
-        let facts = Facts::read(&info).map_err(Fault::Unfit)?;
+    async fn probe(setup: &mut Setup, peer: Option<SocketAddr>, endpoint: &Endpoint) -> Result<Link, Fault> {
+        let info = setup.ask(resp::command(&["INFO"])).await?;
+        let info = info.as_str().unwrap_or_default();
+        let facts = Facts::read(info).map_err(Fault::Unfit)?;
         if info.lines().any(|line| line.trim_end() == "loading:1") {
             return Err(Fault::Loading);
         }
@@ -141,28 +126,33 @@ impl Link {
             record,
             shortcoming,
             time,
-        } = memory::identify(&client, endpoint, &facts).await?;
+        } = memory::identify(setup, endpoint, &facts).await?;
         let target = Target::new(
             &endpoint.prefix,
             endpoint.database(),
             record,
             endpoint.look_period,
         );
+        let channel = script::channel(&endpoint.prefix, endpoint.database());
+        let replies = setup.ask_all(vec![
+            resp::command(&["PUBLISH", &channel, ""]),
+            resp::command(&["SCRIPT", "LOAD", script::LOCK]),
+        ]);
+        let mut replies = replies.await?.into_iter();
+        let published = replies.next();
         let mut warnings = facts.warnings();
         warnings.extend(shortcoming);
-        warnings.extend(speechless(&client, endpoint).await);
-
+        if !matches!(published, Some(Ok(_))) {
+            warnings.push(speechless(&endpoint.prefix));
+        }
         // Refused where the user may not: then the text is sent with each call.
-        let load = vec![
-            Value::from_static_str("LOAD"),
-            Value::from_static_str(script::LOCK),
-        ];
-        let digest: Option<Value> = client.custom(command("SCRIPT"), load).await.ok();
-        // It goes out with every call, so it had better be one.
-        let digest = digest.filter(|digest| digest.as_str().is_some_and(|text| is_digest(&text)));
+        let digest = match replies.next() {
+            // It goes out with every call, so it had better be one.
+            Some(Ok(digest)) => digest.as_str().filter(|text| is_digest(text)).map(str::to_owned),
+            _ => None,
+        };
         let link = Link {
             serial: endpoint.opened.fetch_add(1, Relaxed),
-            client,
             peer,
             digest,
             time: endpoint.time.clone(),
@@ -172,13 +162,12 @@ impl Link {
             target,
             warnings,
             served: AtomicBool::new(false),
-            suspect: Notify::new(),
             changed: CancellationToken::new(),
         };
         // R1: all requests are scripts. This one has none in it.
-        if let Err(fault) = link.eval(std::iter::empty(), Manner::Digest).await {
-            return Err(fault::of_first_script(fault));
-        }
+        let mut call = BytesMut::new();
+        link.encode(std::iter::empty(), false, &mut call);
+        setup.ask(call).await.map_err(fault::of_first_script)?;
         tracing::debug!(
             node = &*endpoint.name,
             version = &*facts.version,
@@ -238,17 +227,15 @@ impl Link {
         self.target.too_early(self.target.locks_from(guard), now)
     }
 
-    /// Runs the script by its digest; by its text if the server does not know it.
-    pub(super) fn eval<'a>(
+    /// Appends a call of the script: by its digest, unless the server does not know that.
+    pub(super) fn encode<'a>(
         &self,
         items: impl ExactSizeIterator<Item = script::Item<'a>> + Clone,
-        manner: Manner,
-    ) -> Pending {
-        let (name, script) = match &self.digest {
-            Some(digest) if manner == Manner::Digest => ("EVALSHA", digest.clone()),
-            _ => ("EVAL", Value::from_static_str(script::LOCK)),
-        };
-        self.send(name, script::arguments(script, &self.target, items))
+        by_text: bool,
+        to: &mut BytesMut,
+    ) {
+        let digest = self.digest.as_deref().filter(|_| !by_text);
+        script::encode(digest, &self.target, items, to);
     }
 
     /// What the script has answered to the requests that were sent with it at `sent`.
@@ -275,30 +262,19 @@ impl Link {
         self.changed.cancel();
     }
 
-    /// One command. There is no time-out: the lane watches the connection (T4), and ends what is in flight with it. For what
-    /// is queued then, the library leaves unanswered.
-    fn send(&self, name: &'static str, args: Vec<Value>) -> Pending {
-        let client = self.client.clone();
-        // Without tokio's budget for a task: if that is used up, a first poll would send nothing, and a deletion could
-        // overtake this.
-        Box::pin(unconstrained(async move {
-            let answer = client.custom::<Value, Value>(command(name), args).await;
-            answer.map_err(|error| fault::from_error(&error))
-        }))
-    }
-
-    /// Whatever comes in answer to a call.
-    pub(super) fn look_at(&self, answer: Result<Value, Fault>) -> Result<Value, Fault> {
-        match &answer {
-            Ok(_) => self.served.store(true, Relaxed),
-            Err(fault) => self.consider(Some(fault)),
+    /// Returns the reply to a request for locks; an error as the fault that it stands for.
+    pub(super) fn examine(&self, reply: Value) -> Result<Value, Fault> {
+        match reply {
+            Value::Error(message) => {
+                let fault = fault::from_message(&message);
+                self.consider(Some(&fault));
+                Err(fault)
+            }
+            reply => {
+                self.served.store(true, Relaxed);
+                Ok(reply)
+            }
         }
-        answer
-    }
-
-    /// T4: a call was not answered in time.
-    pub(super) fn suspect(&self) {
-        self.suspect.notify_one();
     }
 
     /// A server that says what it only says when its role, its rights or its memory have changed is probed anew (R1, M1).
@@ -318,25 +294,12 @@ impl Link {
         }
     }
 
-    /// Looks whether the process still is what it was (R1): nothing else tells that it was a replica for a moment.
-    pub(super) async fn look(&self) -> Result<(), Fault> {
-        let section = vec![Value::from_static_str("replication")];
-        let info: Result<String, _> = self.client.custom(command("INFO"), section).await;
-        let info = info.map_err(|error| refusal(&error))?;
-        if !probe::is_still(&info, &self.process) {
+    /// Looks in the section "replication" of `INFO` whether the process still is what it was (R1): nothing else tells that it was
+    /// a replica for a moment.
+    pub(super) fn check_role(&self, info: &str) {
+        if !probe::is_still(info, &self.process) {
             self.changed.cancel();
         }
-        Ok(())
-    }
-
-    /// Runs one of the small scripts, by its text.
-    pub(super) async fn run(
-        &self,
-        script: &'static str,
-        keys: &[String],
-        args: Vec<Value>,
-    ) -> Result<Value, Fault> {
-        self.look_at(connection::run(&self.client, script, keys, args).await)
     }
 
     pub(super) fn target(&self) -> &Target {
@@ -360,20 +323,10 @@ impl Link {
         self.served.load(Relaxed)
     }
 
-    /// Waits until this connection should be given up: the server hangs (T4), or is no longer what was probed (R1).
-    pub(super) async fn failed(&self) -> Fault {
-        loop {
-            tokio::select! {
-                () = self.changed.cancelled() => return disconnected("to be probed again".into()),
-                () = self.suspect.notified() => {}
-            }
-            // A call was not answered in time. Replies come in order, so if this is answered, the server was late, or we
-            // were late to look.
-            let ping = self.client.custom::<Value, Value>(command("PING"), Vec::new());
-            if !matches!(tokio::time::timeout(SHORTEST_PATIENCE, ping).await, Ok(Ok(_))) {
-                return disconnected("no answer for several budgets in a row".into());
-            }
-        }
+    /// Waits until the server is no longer what was probed (R1).
+    pub(super) async fn changed(&self) -> Fault {
+        self.changed.cancelled().await;
+        fault::disconnected("to be probed again".into())
     }
 }
 
@@ -386,22 +339,16 @@ async fn in_time<T>(
         .unwrap_or_else(|_| {
             let limit = humantime::format_duration(endpoint.timeout);
             let reason = format!("no answer to the first commands within {limit}");
-            Err(disconnected(reason.into()))
+            Err(fault::disconnected(reason.into()))
         })
 }
 
 /// The warning for a user who may not announce releases (W2).
-async fn speechless(client: &Client, endpoint: &Endpoint) -> Option<String> {
-    let prefix = &endpoint.prefix;
-    let channel = script::channel(prefix, endpoint.database());
-    let nobody = vec![Value::from(channel), Value::from_static_str("")];
-    let said: Result<Value, Error> = client.custom(command("PUBLISH"), nobody).await;
-    said.is_err().then(|| {
-        format!(
-            "releases cannot be announced, so those who wait elsewhere find out late \
-             (the user needs +publish and &{prefix}*)"
-        )
-    })
+fn speechless(prefix: &str) -> String {
+    format!(
+        "releases cannot be announced, so those who wait elsewhere find out late \
+         (the user needs +publish and &{prefix}*)"
+    )
 }
 
 /// SHA-1 in hexadecimal.

@@ -221,14 +221,14 @@ impl Members {
                     reason: "its name leads elsewhere".into(),
                 });
             }
-            match self.registrar.register(link, question).await {
+            match self.registrar.register(&node.lane, link, question).await {
                 // A node that is full grants no locks to others either. Leases go on.
                 Err(Fault::OutOfMemory) => {
                     let look = Question {
                         act: Act::Look,
                         ..question.clone()
                     };
-                    let looked = self.registrar.register(link, &look).await;
+                    let looked = self.registrar.register(&node.lane, link, &look).await;
                     looked.map(|registered| Registered {
                         is_full: true,
                         ..registered
@@ -244,11 +244,7 @@ impl Members {
             Err(fault) => {
                 tracing::debug!(node = &**node.address(), %fault, "list of nodes not registered");
                 node.lane.not_admitted(&fault);
-                match fault {
-                    // Nothing else may be sent over a connection that is idle.
-                    Fault::Timeout { .. } => link.suspect(),
-                    fault => link.consider(Some(&fault)),
-                }
+                link.consider(Some(&fault));
                 return None;
             }
         };

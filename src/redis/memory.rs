@@ -1,13 +1,10 @@
 //! Finds out which memory a server is, and gives it a record if its memory begins now (M1).
 
-use fred::clients::Client;
-use fred::interfaces::ClientLike;
-use fred::types::Value;
-
-use super::connection::{self, command};
+use super::connection::Setup;
 use super::fault;
 use super::link::Endpoint;
 use super::probe::Facts;
+use super::resp::{self, Value};
 use crate::mutex::lock;
 use crate::node::{Fault, Unfit};
 use crate::options::{RECORD_SUFFIX, VIEWS_SUFFIX};
@@ -28,10 +25,14 @@ pub(super) struct Identity {
 }
 
 /// Reads the record of a server that was just probed, or makes one.
-pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts) -> Result<Identity, Fault> {
+pub(super) async fn identify(
+    setup: &mut Setup,
+    endpoint: &Endpoint,
+    facts: &Facts,
+) -> Result<Identity, Fault> {
     let known = endpoint.roll.check(endpoint.number, &facts.process.run_id);
     known.map_err(Fault::Unfit)?;
-    let (durability, shortcoming) = durability(client, facts).await;
+    let (durability, shortcoming) = durability(setup, facts).await?;
     let new = || {
         Record::new(
             MemoryId::from(uuid::Uuid::new_v4().as_u128()),
@@ -40,7 +41,7 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
             durability,
         )
     };
-    let mut seen = exchange(client, endpoint, Vec::new()).await?;
+    let mut seen = exchange(setup, endpoint, Vec::new()).await?;
     for _ in 0..MOST_TRIES {
         let found = match seen.record.parse::<Record>() {
             Ok(record) => Some(record),
@@ -65,7 +66,7 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
                 false => record.judge(&facts.process, durability, look),
             }
         });
-        let mut args = vec![Value::from(&*seen.record)];
+        let mut args = vec![seen.record.clone()];
         match finding {
             Finding::Same => {
                 return Ok(Identity {
@@ -74,15 +75,15 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
                     time: seen.time,
                 });
             }
-            Finding::Renamed(record) => args.push(Value::from(record.to_string())),
+            Finding::Renamed(record) => args.push(record.to_string()),
             Finding::Resumed(record) => {
                 let (head, tail) = record.around_resumed();
-                args.extend([Value::from(head), Value::from(tail)]);
+                args.extend([head, tail]);
                 tracing::debug!(node = &*endpoint.name, "restarted with all its data");
             }
             Finding::New => {
                 let (head, tail) = new().around_since();
-                args.extend([Value::from(head), Value::from(tail)]);
+                args.extend([head, tail]);
                 tracing::info!(
                     node = &*endpoint.name,
                     known = found.is_some(),
@@ -91,9 +92,9 @@ pub(super) async fn identify(client: &Client, endpoint: &Endpoint, facts: &Facts
             }
         }
         // Judged again as it is then, whoever has written it: what was written is found to be right.
-        seen = exchange(client, endpoint, args).await?;
+        seen = exchange(setup, endpoint, args).await?;
     }
-    Err(connection::disconnected(
+    Err(fault::disconnected(
         "its record does not stay as it was written".into(),
     ))
 }
@@ -108,20 +109,19 @@ struct Seen {
 }
 
 /// Reads the record, or replaces it if it is still the one that was read.
-async fn exchange(client: &Client, endpoint: &Endpoint, args: Vec<Value>) -> Result<Seen, Fault> {
+async fn exchange(setup: &mut Setup, endpoint: &Endpoint, args: Vec<String>) -> Result<Seen, Fault> {
     let sent = endpoint.time.now();
     let key = |suffix| format!("{}{suffix}", endpoint.prefix);
     let keys = [key(RECORD_SUFFIX), key(VIEWS_SUFFIX)];
-    let answer = connection::run(client, RECORD, &keys, args).await;
-    let answer = answer.map_err(fault::of_first_script)?;
-    let Value::Array(parts) = &answer else {
+    let answer = setup.ask(resp::eval(RECORD, &keys, &args)).await;
+    let Value::List(parts) = answer.map_err(fault::of_first_script)? else {
         return Err(nonsense());
     };
     let [record, Value::Integer(registrations), Value::Integer(now)] = &parts[..] else {
         return Err(nonsense());
     };
     Ok(Seen {
-        record: record.as_string().ok_or_else(nonsense)?,
+        record: record.as_str().ok_or_else(nonsense)?.to_owned(),
         has_registrations: *registrations == 1,
         time: (sent, endpoint.time.now(), *now),
     })
@@ -134,43 +134,38 @@ fn nonsense() -> Fault {
 }
 
 /// Whether the server keeps everything that it acknowledges; if not, why it is not taken to, and what is to be done about it.
-async fn durability(client: &Client, facts: &Facts) -> (Durability, Option<String>) {
+async fn durability(setup: &mut Setup, facts: &Facts) -> Result<(Durability, Option<String>), Fault> {
     const ADVICE: &str = "use appendonly yes and appendfsync always";
-    let partial = |why| (Durability::Partial, Some(why));
+    let partial = |why| Ok((Durability::Partial, Some(why)));
     if facts.forgets {
         return partial(format!(
             "appendonly is off: locks are forgotten in a restart; {ADVICE}"
         ));
     }
-    let args = vec![
-        Value::from_static_str("GET"),
-        // And `no-appendfsync-on-rewrite`.
-        Value::from_static_str("*appendfsync*"),
-    ];
-    let answer: Result<Value, _> = client.custom(command("CONFIG"), args).await;
-    // Names and values in turns, from a list or a map.
-    let settings = answer.and_then(|answer| answer.convert::<Vec<String>>());
-    let settings = settings.unwrap_or_default();
+    // The pattern finds `no-appendfsync-on-rewrite`, too.
+    let answers = setup.ask_all(vec![resp::command(&["CONFIG", "GET", "*appendfsync*"])]);
+    let settings = match answers.await?.pop() {
+        Some(Ok(Value::List(settings))) => settings,
+        _ => Vec::new(),
+    };
     let setting = |name| {
-        settings
-            .chunks_exact(2)
-            .find(|pair| pair[0] == name)
-            .map(|pair| &*pair[1])
+        let mut pairs = settings.chunks_exact(2);
+        pairs.find(|pair| pair[0].as_str() == Some(name))?[1].as_str()
     };
     match (setting("appendfsync"), setting("no-appendfsync-on-rewrite")) {
         (Some("always"), Some("yes")) => partial(format!(
             "no-appendfsync-on-rewrite is yes: the latest locks may be forgotten in a crash; {ADVICE}, without it"
         )),
-        (Some("always"), _) => (Durability::Full, None),
+        (Some("always"), _) => Ok((Durability::Full, None)),
         (Some(policy), _) => partial(format!(
             "appendfsync is {policy}: the latest locks may be forgotten in a crash; {ADVICE}"
         )),
-        (None, _) => (
+        (None, _) => Ok((
             Durability::Unknown,
             Some(
                 "whether appendfsync is always cannot be told (the user needs +config|get), so it is taken not to be"
                     .to_owned(),
             ),
-        ),
+        )),
     }
 }

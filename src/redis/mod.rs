@@ -1,11 +1,14 @@
 //! Redis and Valkey masters behind the port; the one place that names the client library.
 //!
+//! Requests for locks go over a connection of our own, one for each node; everything else over the client library's.
+//!
 //! | file | |
 //! |---|---|
 //! | `endpoint.rs` | URLs, and what else says how to reach a server |
 //! | `address.rs` | the addresses of its name |
 //! | `keeper.rs` | keeps a node connected |
-//! | `connection.rs` | how the client library connects and is asked |
+//! | `connection.rs`, `resp.rs` | one connection for locks, and its protocol |
+//! | `general.rs` | how the client library connects and is asked |
 //! | `link.rs` | one connection: opened, probed, used until it breaks |
 //! | `probe.rs` | what a server must be before it may vote |
 //! | `memory.rs`, `record.lua` | which memory it is |
@@ -17,7 +20,7 @@
 //! | `client.rs` | who this process is |
 //! | `lane.rs` | the queue in front of the connection |
 //! | `announcements.rs` | what the server tells of its own accord |
-//! | `call.rs` | requests that are sent together, and their answer |
+//! | `call.rs` | what is in flight on the connection |
 //! | `script.rs`, `lock.lua` | what is sent, and what comes back |
 //! | `exchange.rs` | encodes and decodes it for tests that run the script (feature `testbed`) |
 //! | `time.rs` | its clock, seen from here |
@@ -34,6 +37,7 @@ mod endpoint;
 #[cfg(feature = "testbed")]
 pub mod exchange;
 mod fault;
+mod general;
 mod keeper;
 mod lane;
 mod link;
@@ -43,6 +47,7 @@ mod memory;
 mod probe;
 mod registrar;
 mod registrations;
+mod resp;
 mod script;
 mod time;
 #[cfg(feature = "tls")]
@@ -177,11 +182,11 @@ impl RedisNode {
             let kept = keeper::keep(endpoint.clone(), lane.clone(), members.clone());
             let (announcements, heard) = Announcements::new(endpoint);
             let ended = Ended(lane.clone());
-            runtime.spawn(lane.clone().drive());
             runtime.spawn(stop.clone().run_until_cancelled_owned(async move {
                 let _ended = ended;
-                tokio::join!(kept, heard);
+                kept.await;
             }));
+            runtime.spawn(stop.clone().run_until_cancelled_owned(heard));
             Arc::new(RedisNode {
                 name,
                 lane,
@@ -209,7 +214,7 @@ struct Ended(Arc<Lane>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        self.0.end(&Fault::Disconnected {
+        self.0.down(&Fault::Disconnected {
             reason: "the runtime that it was connected on has ended".into(),
         });
     }

@@ -1,12 +1,12 @@
 //! Tells one node which nodes this client uses, and hears which others are used (M4).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use fred::types::Value;
-use futures_util::future::try_join;
-
 use super::client;
+use super::lane::Lane;
 use super::link::Link;
+use super::resp::{self, Value};
 use crate::node::Fault;
 use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
 use crate::protocol::memory::Record;
@@ -82,7 +82,12 @@ impl Registrar {
     }
 
     /// Asks the node that the link leads to. Fails if the node has another memory than the link.
-    pub(super) async fn register(&self, link: &Link, question: &Question) -> Result<Registered, Fault> {
+    pub(super) async fn register(
+        &self,
+        lane: &Lane,
+        link: &Arc<Link>,
+        question: &Question,
+    ) -> Result<Registered, Fault> {
         let keys = [
             self.views_key.clone(),
             link.target().record_key.to_string(),
@@ -94,15 +99,23 @@ impl Registrar {
             Act::Keep => "keep",
         };
         let mut args = vec![
-            Value::from(Record::stamp(link.memory().id)),
-            Value::from_static_str(act),
-            Value::Integer(i64::try_from(question.lease.as_millis()).unwrap_or(i64::MAX)),
-            Value::from(&*question.view),
-            Value::from(&*self.client),
-            Value::Integer(i64::try_from(question.fresh.as_millis()).unwrap_or(i64::MAX)),
+            Record::stamp(link.memory().id),
+            act.to_owned(),
+            question.lease.as_millis().to_string(),
+            question.view.clone(),
+            self.client.clone(),
+            question.fresh.as_millis().to_string(),
         ];
-        args.extend(question.compatible.iter().map(|text| Value::from(&**text)));
-        let (_, answer) = try_join(link.look(), link.run(VIEWS, &keys, args)).await?;
+        args.extend(question.compatible.iter().cloned());
+        let commands = [
+            resp::command(&["INFO", "replication"]),
+            resp::eval(VIEWS, &keys, &args),
+        ];
+        let mut replies = lane.ask(link, &commands).await?.into_iter();
+        if let Some(info) = replies.next() {
+            link.check_role(info.as_str().unwrap_or_default());
+        }
+        let answer = replies.next().unwrap_or(Value::Nil);
         if answer == Value::Integer(OTHER_MEMORY) {
             return Err(Fault::OtherMemory);
         }
@@ -113,19 +126,19 @@ impl Registrar {
 }
 
 fn read(answer: Value) -> Option<Registered> {
-    let Value::Array(parts) = answer else { return None };
-    let [added, standing, told, now, Value::Array(others)] = &parts[..] else {
+    let Value::List(parts) = answer else { return None };
+    let [added, standing, told, now, Value::List(others)] = &parts[..] else {
         return None;
     };
     let millis = |value: &Value| Some(Duration::from_millis(u64::try_from(value.as_i64()?).ok()?));
     let other = |parts: &[Value]| {
-        let text = parts[0].as_string()?;
+        let text = parts[0].as_str()?.to_owned();
         Some(Other {
             view: text.parse().ok(),
             text,
             remaining: millis(&parts[1])?,
             fresh: millis(&parts[2])?,
-            user: parts[3].as_string()?,
+            user: parts[3].as_str()?.to_owned(),
         })
     };
     Some(Registered {

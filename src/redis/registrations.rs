@@ -11,7 +11,8 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::client::readable;
-use super::connection::{self, command};
+use super::fault;
+use super::general::{self, command};
 use super::{NodeConfig, address::Addresses};
 use crate::node::Fault;
 use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
@@ -68,7 +69,7 @@ pub(crate) async fn registrations(
     let asked = configs.into_iter().map(|config| async move {
         let name = config.name().clone();
         let answer = timeout(patience, ask(config, prefix, patience)).await;
-        let late = |_| Err(connection::disconnected("no answer in time".into()));
+        let late = |_| Err(fault::disconnected("no answer in time".into()));
         (name, answer.unwrap_or_else(late))
     });
     let mut found = Registrations::default();
@@ -103,8 +104,8 @@ async fn ask(config: NodeConfig, prefix: &str, patience: Duration) -> Result<Kno
     let config = config.into_fred();
     let addresses = Addresses::new(&config, patience);
     let peer = addresses.choose(addresses.find().await?).await?;
-    let client = connection::client(&config, peer, patience);
-    let mut task = connection::start(&client).await?;
+    let client = general::client(&config, peer, patience);
+    let mut task = general::start(&client).await?;
     tokio::select! {
         biased;
         known = read(&client, prefix) => known,
@@ -114,10 +115,10 @@ async fn ask(config: NodeConfig, prefix: &str, patience: Duration) -> Result<Kno
 
 async fn read(client: &Client, prefix: &str) -> Result<Known, Fault> {
     let key = format!("{prefix}{VIEWS_SUFFIX}");
-    let answer = connection::run(client, LISTS, &[key], Vec::new()).await?;
+    let answer = general::run(client, LISTS, &[key], Vec::new()).await?;
     let entries = answer
         .convert::<Vec<String>>()
-        .map_err(|error| connection::refusal(&error))?;
+        .map_err(|error| general::refusal(&error))?;
     let list = |entry: &[String]| {
         let remaining = entry[1].parse().map(Duration::from_millis).ok()?;
         Some((entry[0].parse().ok()?, remaining))

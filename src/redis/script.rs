@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fred::bytes::Bytes;
-use fred::types::Value;
+use tokio_util::bytes::{BufMut, BytesMut};
 
 use super::fault;
+use super::resp::{self, Value};
 use crate::node::{Action, Fault, Fencing, News, OwnerToken, Reply, Request};
 use crate::options::RECORD_SUFFIX;
 use crate::protocol::memory::Record;
@@ -101,40 +101,39 @@ impl Item<'_> {
     }
 }
 
-/// Arguments of `EVALSHA` or `EVAL`: digest or text, the number of keys, the keys, and a packed string for each request.
-pub(super) fn arguments<'a>(
-    script: Value,
+/// Appends a call of the script, by its digest or else by its text: the number of keys, the keys, and a packed string for each
+/// request.
+pub(super) fn encode<'a>(
+    digest: Option<&str>,
     target: &Target,
     items: impl ExactSizeIterator<Item = Item<'a>> + Clone,
-) -> Vec<Value> {
-    let count = items.len() + 1;
-    let mut args = Vec::with_capacity(2 + 2 * count);
-    args.push(script);
-    args.push(Value::Integer(count as i64));
-    // All in one buffer, of which each is a part.
-    let length: usize = items.clone().map(|item| item.request.key.len() + LONGEST).sum();
-    let mut buffer = Vec::with_capacity(length + target.record_key.len() + target.stamp.len());
-    let mut ends = Vec::with_capacity(2 * count);
-    for item in items.clone() {
-        buffer.extend_from_slice(item.request.key.as_bytes());
-        ends.push(buffer.len());
+    to: &mut BytesMut,
+) {
+    let keys = items.len() + 1;
+    resp::head(3 + 2 * keys, to);
+    match digest {
+        Some(digest) => {
+            resp::word(b"EVALSHA", to);
+            resp::word(digest.as_bytes(), to);
+        }
+        None => {
+            resp::word(b"EVAL", to);
+            resp::word(LOCK.as_bytes(), to);
+        }
     }
-    buffer.extend_from_slice(target.record_key.as_bytes());
-    ends.push(buffer.len());
+    let mut packed = BytesMut::with_capacity(LONGEST);
+    resp::digits(keys as u64, &mut packed);
+    resp::word(&packed, to);
+    items
+        .clone()
+        .for_each(|item| resp::word(item.request.key.as_bytes(), to));
+    resp::word(target.record_key.as_bytes(), to);
     for item in items {
-        pack(&item, target, &mut buffer);
-        ends.push(buffer.len());
+        packed.clear();
+        pack(&item, target, &mut packed);
+        resp::word(&packed, to);
     }
-    buffer.extend_from_slice(target.stamp.as_bytes());
-    ends.push(buffer.len());
-    let buffer = Bytes::from(buffer);
-    let mut start = 0;
-    args.extend(ends.into_iter().map(|end| {
-        let part = buffer.slice(start..end);
-        start = end;
-        Value::Bytes(part)
-    }));
-    args
+    resp::word(target.stamp.as_bytes(), to);
 }
 
 /// Longest of all is what mends.
@@ -143,12 +142,12 @@ const LONGEST: usize = 1 + 36 + 6 * DIGITS + 20;
 /// Behind the operation's letter and the owner token, numbers of as many digits each, then the TTL.
 const DIGITS: usize = 16;
 
-fn pack(item: &Item<'_>, target: &Target, to: &mut Vec<u8>) {
+fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
     let mut head = |operation| {
-        to.push(operation);
+        to.put_u8(operation);
         item.request.owner.write(to);
     };
-    let times = |to: &mut Vec<u8>| {
+    let times = |to: &mut BytesMut| {
         digits(item.latest.clamp(0, LATEST) as u64, to);
         digits(item.earliest(target).clamp(0, LATEST) as u64, to);
     };
@@ -159,7 +158,7 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut Vec<u8>) {
         | Action::Heal { ttl, fencing: None } => {
             head(b's');
             times(to);
-            number(millis(ttl) as u64, to);
+            resp::digits(millis(ttl) as u64, to);
         }
         Action::Acquire {
             ttl,
@@ -169,7 +168,7 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut Vec<u8>) {
             head(b'a');
             times(to);
             start(fencing, target, to);
-            number(millis(ttl) as u64, to);
+            resp::digits(millis(ttl) as u64, to);
         }
         Action::Heal {
             ttl,
@@ -179,7 +178,7 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut Vec<u8>) {
             times(to);
             start(fencing, target, to);
             digits(token.get(), to);
-            number(millis(ttl) as u64, to);
+            resp::digits(millis(ttl) as u64, to);
         }
         Action::Raise { token } => {
             head(b'f');
@@ -188,11 +187,11 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut Vec<u8>) {
         Action::Extend { ttl, .. } => {
             head(b'e');
             times(to);
-            number(millis(ttl) as u64, to);
+            resp::digits(millis(ttl) as u64, to);
         }
         Action::Release { counter, news } => {
             head(b'r');
-            to.push(news.map_or(b'-', announcement));
+            to.put_u8(news.map_or(b'-', announcement));
             if let Some(counter) = counter {
                 digits(counter.get(), to);
             }
@@ -231,7 +230,7 @@ pub(super) fn announced(message: &str) -> Option<(OwnerToken, News)> {
 }
 
 /// How a counter is started: seed, oldest counter, retention.
-fn start(fencing: Fencing, target: &Target, to: &mut Vec<u8>) {
+fn start(fencing: Fencing, target: &Target, to: &mut BytesMut) {
     digits(fencing.seed.get(), to);
     // Two at least: a counter that was missing shows 1.
     digits(target.record.oldest_counter().clamp(2, LATEST) as u64, to);
@@ -239,7 +238,7 @@ fn start(fencing: Fencing, target: &Target, to: &mut Vec<u8>) {
 }
 
 /// A number of [`DIGITS`] digits.
-fn digits(number: u64, to: &mut Vec<u8>) {
+fn digits(number: u64, to: &mut BytesMut) {
     let mut digits = [b'0'; DIGITS];
     let mut rest = number;
     for digit in digits.iter_mut().rev() {
@@ -247,20 +246,6 @@ fn digits(number: u64, to: &mut Vec<u8>) {
         rest /= 10;
     }
     to.extend_from_slice(&digits);
-}
-
-/// A number of as many digits as it has.
-fn number(number: u64, to: &mut Vec<u8>) {
-    let start = to.len();
-    let mut rest = number;
-    loop {
-        to.push(b'0' + (rest % 10) as u8);
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    to[start..].reverse();
 }
 
 pub(super) fn millis(ttl: Duration) -> i64 {
@@ -280,8 +265,8 @@ pub(super) fn read<'a>(
     target: &Target,
     items: impl ExactSizeIterator<Item = Item<'a>> + Clone,
 ) -> Result<Answer, Fault> {
-    let Value::Array(mut entries) = answer else {
-        return Err(nonsense(format!("{:?} instead of a list", answer.kind())));
+    let Value::List(mut entries) = answer else {
+        return Err(nonsense(format!("{} instead of a list", answer.kind())));
     };
     // The time is behind the replies, where one of the requests has it looked at.
     let timed = items.clone().any(|item| item.is_timed());
@@ -291,7 +276,7 @@ pub(super) fn read<'a>(
     }
     let node_time = match entries.pop_if(|_| timed) {
         Some(Value::Integer(time)) => Some(time),
-        Some(other) => return Err(nonsense(format!("{:?} for the time", other.kind()))),
+        Some(other) => return Err(nonsense(format!("{} for the time", other.kind()))),
         None => None,
     };
     let replies = entries
@@ -314,7 +299,7 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
         _ => (false, false),
     };
     match (entry, request.action) {
-        (Value::String(error), _) => Err(fault::from_message(&error)),
+        (Value::Text(error), _) => Err(fault::from_message(&String::from_utf8_lossy(&error))),
         (Value::Integer(OTHER_MEMORY), action) if !matches!(action, Action::Release { .. }) => {
             Err(Fault::OtherMemory)
         }
@@ -328,14 +313,14 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             holder: None,
             listeners: 0,
         }),
-        (Value::Array(held), _) if sets => match held.as_slice() {
+        (Value::List(held), _) if sets => match held.as_slice() {
             [Value::Integer(left), holder, Value::Integer(listeners)] => Ok(Reply::Held {
                 remaining: match left {
                     -1 => None,
                     // -2: gone since it was found held. It was held.
                     left => Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))),
                 },
-                holder: holder.as_str().and_then(|value| OwnerToken::from_value(&value)),
+                holder: holder.as_str().and_then(OwnerToken::from_value),
                 listeners: u32::try_from(*listeners).unwrap_or(0),
             }),
             _ => Err(nonsense("held, but not for how long, and by whom".into())),
@@ -352,7 +337,7 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
         (Value::Integer(number), Action::Raise { .. }) => {
             counter_of(number).map(|counter| Reply::Raised { counter })
         }
-        (other, action) => Err(nonsense(format!("{:?} for {action:?}", other.kind()))),
+        (other, action) => Err(nonsense(format!("{} for {action:?}", other.kind()))),
     }
 }
 

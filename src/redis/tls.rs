@@ -1,12 +1,17 @@
 //! Certificates for `rediss://` (feature `tls`).
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use fred::types::config::TlsConnector;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use super::fault;
+use crate::node::Fault;
 
 /// Whom to trust, and who we are. By default the system's certificate authorities, and no client certificate.
 ///
@@ -101,6 +106,56 @@ fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'st
         });
     }
     Ok(found)
+}
+
+/// Encrypts a connection to the server of this name.
+pub(super) async fn handshake(
+    connector: &TlsConnector,
+    name: &str,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, Fault> {
+    let refused = |reason: String| fault::disconnected(format!("TLS: {reason}").into());
+    // Another crate in the tree may have added other connectors to the client library.
+    #[allow(irrefutable_let_patterns)]
+    let TlsConnector::Rustls(connector) = connector else {
+        return Err(refused("only rustls is supported".into()));
+    };
+    let name = ServerName::try_from(name.to_owned())
+        .map_err(|_| refused(format!("{name:?} is no server's name")))?;
+    let encrypted = connector.connect(name, stream).await;
+    encrypted.map_err(|error| match explain(&error) {
+        Some(reason) => refused(reason),
+        None => fault::before(fault::from_io(&error)),
+    })
+}
+
+/// Says what is wrong with a certificate, and what to do about it. `None` for an error of the socket.
+fn explain(error: &io::Error) -> Option<String> {
+    let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
+    Some(match error {
+        rustls::Error::InvalidCertificate(invalid) => match invalid {
+            CertificateError::UnknownIssuer => {
+                "the server's certificate is signed by an unknown authority: trust it with TlsOptions::ca_pem (--tls-ca)".into()
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the server's certificate has expired".into()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the server's certificate is not valid yet: is the clock right?".into()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the server's certificate is for another name than the URL's".into()
+            }
+            other => format!("the server's certificate: {other:?}"),
+        },
+        rustls::Error::InvalidMessage(_) => {
+            "the server does not speak TLS on this port: write redis:// in its URL, or the port for TLS".into()
+        }
+        rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired) => {
+            "the server wants a client certificate: give one with TlsOptions::client_pem (--tls-cert, --tls-key)".into()
+        }
+        other => other.to_string(),
+    })
 }
 
 /// A certificate or key cannot be used.

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use quorlock::testbed::{Data, TestNode, Testbed};
 use quorlock::{AcquireError, ReleaseOutcome};
 
+use crate::common::eventually;
 use crate::{all_up, chosen, flush, grant, known_to_all, lease, masters, unguarded};
 
 /// Every set of nodes, all of them included: between two leases, nobody has a memory of the first.
@@ -98,10 +99,15 @@ async fn nodes_restarted_with_old_data() {
     let redlock = unguarded(testbed.urls()).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
     all_up(&redlock, &testbed).await;
-    grant(&request).await;
-    let mut on_disk = 0;
+    // Nodes start a counter at different values; a release brings them together.
+    eventually("the counters agree", async || {
+        grant(&request).await;
+        let [a, b, c] = [counter(a).await, counter(b).await, counter(c).await];
+        a == b && b == c
+    })
+    .await;
+    let on_disk = counter(a).await;
     for node in [a, c] {
-        on_disk = on_disk.max(counter(node).await);
         assert_eq!(node.command(&["SAVE"]).await.unwrap().as_str(), Some("OK"));
     }
     // Grants that only two of the nodes know of.
@@ -142,7 +148,7 @@ async fn redlock_is_clean(testbed: &Testbed) {
 
 async fn copies(testbed: &Testbed, there: bool) {
     for node in testbed.nodes() {
-        crate::common::eventually("the lock is on all nodes, or on none", || async {
+        eventually("the lock is on all nodes, or on none", || async {
             let answer = node.command(&["EXISTS", "quorlock:job"]).await.unwrap();
             answer.as_int() == Some(i64::from(there))
         })

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use quorlock::node::{Fault, NodeState};
+use quorlock::node::{Fault, NodeState, Unfit};
 use quorlock::testbed::{Data, Testbed};
 use quorlock::{AcquireError, Redlock};
 
@@ -53,9 +53,8 @@ fn is_lost(fault: &Fault) -> bool {
     matches!(fault, Fault::ConnectionLost { .. } | Fault::Disconnected { .. })
 }
 
-/// Of whatever name: what these are to the client library is its own affair.
-fn is_any(_: &Fault) -> bool {
-    true
+fn is_of_a_cluster(fault: &Fault) -> bool {
+    matches!(fault, Fault::Unfit(Unfit::ClusterMember))
 }
 
 /// R5: never "held", never a grant.
@@ -93,29 +92,26 @@ async fn what_makes_no_sense_is_a_fault_with_the_right_name() {
         (b":9223372036854775808\r\n", Then::GoOn, is_protocol),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", Then::GoOn, is_protocol),
         (b"\r\n", Then::GoOn, is_protocol),
-        (b"_\r\n", Then::GoOn, is_any),
-        (b"%1\r\n+a\r\n:1\r\n", Then::GoOn, is_any),
-        (b">2\r\n+a\r\n:1\r\n", Then::GoOn, is_any),
+        (b"_\r\n", Then::GoOn, is_protocol),
+        (b"%1\r\n+a\r\n:1\r\n", Then::GoOn, is_protocol),
+        (b">2\r\n+a\r\n:1\r\n", Then::GoOn, is_protocol),
         (
             b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n",
             Then::GoOn,
-            is_any,
+            is_protocol,
         ),
-        (b"-MOVED 1 127.0.0.1:1\r\n", Then::GoOn, is_any),
-        (b"-ASK 1 127.0.0.1:1\r\n", Then::GoOn, is_any),
+        (b"-MOVED 1 127.0.0.1:1\r\n", Then::GoOn, is_of_a_cluster),
+        (b"-ASK 1 127.0.0.1:1\r\n", Then::GoOn, is_of_a_cluster),
         (b"-NOAUTH x\r\n", Then::GoOn, |fault| {
             matches!(fault, Fault::Auth { .. })
         }),
         (b"-\r\n", Then::GoOn, |fault| {
             matches!(fault, Fault::Server { .. })
         }),
-        (b"$1000000000\r\n", Then::GoOn, |fault| {
-            matches!(fault, Fault::Timeout { .. })
-        }),
-        (b"*1000000000\r\n", Then::GoOn, |fault| {
-            matches!(fault, Fault::Timeout { .. })
-        }),
-        (b"", Then::Silence, |fault| matches!(fault, Fault::Timeout { .. })),
+        (b"$1000000000\r\n", Then::GoOn, is_protocol),
+        (b"*1000000000\r\n", Then::GoOn, is_protocol),
+        // The connection is given up in time.
+        (b"", Then::Silence, is_lost),
         (b"*3\r\n:179", Then::Close, is_lost),
     ];
     let testbed = Testbed::start(1).await.unwrap();

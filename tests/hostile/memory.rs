@@ -45,10 +45,7 @@ fn a_gigabyte_that_is_announced_is_not_set_aside() {
     }
 }
 
-/// The client library reads what is nested by recursion: a few kilobytes of opening brackets overflow the stack, and the process
-/// is gone. It has no setting that bounds the depth.
 #[test]
-#[ignore = "aborts the process: a limit of the client library"]
 fn replies_nested_deeply_do_not_overflow_the_stack() {
     assert_passes(&in_a_child("memory::child", "deep"));
 }

@@ -4,8 +4,7 @@
 mod keyspace;
 mod lua;
 
-use quorlock::fred::types::Value;
-use quorlock::lock_script::{self, Exchange, Memory, Replies};
+use quorlock::lock_script::{self, Exchange, Memory, Replies, Value};
 use quorlock::node::Fault;
 
 pub(crate) use keyspace::{Effects, Keyspace, Resp, Snapshot, Trouble};
@@ -22,29 +21,22 @@ pub(crate) fn run(
     exchanges: &[Exchange],
 ) -> Result<Replies, Fault> {
     let (keys, args) = lock_script::arguments(memory, exchanges);
-    let (keys, args) = (keys.iter().map(bytes), args.iter().map(bytes));
+    let (keys, args) = (keys.iter().map(Vec::as_slice), args.iter().map(Vec::as_slice));
     match LOCK.with(|lock| lock.run(keyspace, keys, args)) {
         Resp::Error(error) => Err(lock_script::fault(&error)),
         answer => lock_script::read(value(answer), memory, exchanges),
     }
 }
 
-fn bytes(value: &Value) -> &[u8] {
-    value.as_bytes().expect("an argument is bytes")
-}
-
-/// Converts as the client library does.
+/// Converts as a connection reads the answer.
 fn value(answer: Resp) -> Value {
     match answer {
-        Resp::Nil => Value::Null,
+        Resp::Nil => Value::Nil,
         Resp::Integer(number) => Value::Integer(number),
-        Resp::Status(text) => Value::String(text.into()),
+        Resp::Status(text) => Value::Text(text.into()),
         // The script catches errors one by one, and tells their texts.
         Resp::Error(error) => panic!("an error inside the answer: {error}"),
-        Resp::Bulk(bytes) => match std::str::from_utf8(&bytes) {
-            Ok(text) => Value::String(text.into()),
-            Err(_) => Value::Bytes(bytes.to_vec().into()),
-        },
-        Resp::Array(items) => Value::Array(items.into_iter().map(value).collect()),
+        Resp::Bulk(bytes) => Value::Text(bytes.to_vec()),
+        Resp::Array(items) => Value::List(items.into_iter().map(value).collect()),
     }
 }
