@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeVote, Votes, vote};
-use crate::node::{Action, Fault, Fencing, Node, OwnerToken, Reply, Request};
+use crate::node::{Action, Fault, Fencing, Node, NodeState, OwnerToken, Reply, Request};
 use crate::protocol::fencing::credible;
 use crate::protocol::quorum::{Tally, Verdict, Vote};
 use crate::timer::sleep_until;
@@ -38,6 +38,8 @@ pub(crate) struct Round {
     pub(crate) budget: Duration,
     home: Home,
     answers: Vec<Option<Answer>>,
+    /// A8: why the first request of a node was lost that was asked once more.
+    lost: Vec<Option<Fault>>,
     tally: Tally,
     /// When it was asked last, and how long those who have answered took for it.
     asked: Instant,
@@ -126,7 +128,7 @@ impl Home {
 /// A node that has not answered yet.
 pub(crate) struct Outstanding {
     pub(crate) number: usize,
-    action: Action,
+    request: Request,
     pub(crate) call: BoxFuture<'static, Answer>,
 }
 
@@ -134,7 +136,7 @@ impl Future for Outstanding {
     type Output = (usize, Answer);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (number, action) = (self.number, self.action);
+        let (number, action) = (self.number, self.request.action);
         self.call
             .poll_unpin(cx)
             .map(|answer| (number, answer.and_then(|reply| fitting(reply, action))))
@@ -160,6 +162,7 @@ impl Round {
             budget,
             home: home.clone(),
             answers: vec![None; nodes.len()],
+            lost: vec![None; nodes.len()],
             tally: Tally::new(nodes.len()),
             asked: started,
             round_trip: Duration::ZERO,
@@ -178,7 +181,7 @@ impl Round {
     /// Sends those who hold something else the same once more, within the time that is left. Their earlier answers are void.
     pub(crate) fn ask_again(&mut self, request: &Request) {
         self.asked = Instant::now();
-        let left = (self.started + self.budget).saturating_duration_since(self.asked);
+        let left = self.time_left(self.asked);
         let is_held = |answer: &Option<Answer>| matches!(answer, Some(Ok(Reply::Held { .. })));
         for number in 0..self.nodes.len() {
             if is_held(&self.answers[number]) {
@@ -197,11 +200,50 @@ impl Round {
 
     /// The next node that answers; `None` if none is left to. Cancel safe.
     pub(crate) async fn hear(&mut self) -> Option<usize> {
-        let (number, answer) = next_of(&mut self.outstanding).await?;
-        self.round_trip = self.asked.elapsed();
-        self.home.silent[number].store(0, Relaxed);
-        self.record(number, answer);
-        Some(number)
+        loop {
+            let (call, answer) = take_next(&mut self.outstanding).await?;
+            let number = call.number;
+            if let Err(fault) = &answer
+                && self.is_replaced(number, fault)
+            {
+                self.lost[number] = Some(fault.clone());
+                let left = self.time_left(Instant::now());
+                let again = self.ask(number, call.request, left);
+                self.outstanding.push(again);
+                continue;
+            }
+            self.round_trip = self.asked.elapsed();
+            self.home.silent[number].store(0, Relaxed);
+            let answer = match (answer, self.lost[number].clone()) {
+                (Err(_), Some(first)) => Err(first),
+                // Which of the two deletions was it?
+                (Ok(Reply::Missing), Some(first))
+                    if matches!(call.request.action, Action::Release { .. }) =>
+                {
+                    Err(first)
+                }
+                (answer, _) => answer,
+            };
+            self.record(number, answer);
+            return Some(number);
+        }
+    }
+
+    /// A8: whether a request was lost with its connection, and can be sent once more over the one in its place.
+    fn is_replaced(&self, number: usize, fault: &Fault) -> bool {
+        matches!(fault, Fault::ConnectionLost { .. })
+            && self.lost[number].is_none()
+            && matches!(self.nodes[number].status(), NodeState::Up { .. })
+            && !self.time_left(Instant::now()).is_zero()
+    }
+
+    /// A8: whether a request to this node was lost that may still arrive, whatever the node has answered since.
+    pub(crate) fn may_arrive_late(&self, number: usize) -> bool {
+        self.lost[number].is_some()
+    }
+
+    fn time_left(&self, now: Instant) -> Duration {
+        (self.started + self.budget).saturating_duration_since(now)
     }
 
     /// Those who have not answered yet have been waited for long enough, and need not be again for a while.
@@ -304,7 +346,7 @@ impl Round {
 
     /// Nobody will ask any more what was answered. There may be many rounds that lie like this.
     pub(crate) fn forget_answers(&mut self) {
-        (self.answers, self.outstanding) = (Vec::new(), Vec::new());
+        (self.answers, self.lost, self.outstanding) = (Vec::new(), Vec::new(), Vec::new());
     }
 
     /// The calls that have not been answered, to be waited for elsewhere.
@@ -369,20 +411,22 @@ fn stale_vote() -> Fault {
 
 /// The first of them to answer, which is taken out; `None` if there is none. Cancel safe.
 pub(crate) async fn next_of(outstanding: &mut Vec<Outstanding>) -> Option<(usize, Answer)> {
+    let (call, answer) = take_next(outstanding).await?;
+    Some((call.number, answer))
+}
+
+async fn take_next(outstanding: &mut Vec<Outstanding>) -> Option<(Outstanding, Answer)> {
     poll_fn(|cx| {
         if outstanding.is_empty() {
             return Poll::Ready(None);
         }
         let answered = outstanding.iter_mut().enumerate();
         let mut first = answered.filter_map(|(at, call)| match call.poll_unpin(cx) {
-            Poll::Ready(answer) => Some((at, answer)),
+            Poll::Ready((_, answer)) => Some((at, answer)),
             Poll::Pending => None,
         });
         match first.next() {
-            Some((at, answer)) => {
-                outstanding.swap_remove(at);
-                Poll::Ready(Some(answer))
-            }
+            Some((at, answer)) => Poll::Ready(Some((outstanding.swap_remove(at), answer))),
             None => Poll::Pending,
         }
     })
@@ -398,9 +442,12 @@ pub(crate) fn ask(
     home: &Home,
 ) -> Outstanding {
     let _home = home.runtime.enter();
-    let action = request.action;
-    let call = nodes[number].call(request, budget);
-    Outstanding { number, action, call }
+    let call = nodes[number].call(request.clone(), budget);
+    Outstanding {
+        number,
+        request,
+        call,
+    }
 }
 
 /// A reply that answers something else than was asked is no reply.

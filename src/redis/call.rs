@@ -11,7 +11,8 @@ use super::resp::Value;
 use super::script::Item;
 use crate::node::{Action, Fault, News, Reply, Request};
 
-/// A connection is not doubted before it has been silent for this long, however short the budgets (T4).
+/// A connection is doubted after half a budget of silence (T4), so that another one can still be asked within the budget. But
+/// not before this long, however short the budgets.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(50);
 /// However long the budgets are: a second connection costs little, and a lease cannot wait.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
@@ -69,7 +70,7 @@ impl Pending {
         let budget = call.jobs.iter().map(|job| job.budget).min().unwrap_or_default();
         Pending {
             sent,
-            patience: budget.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE),
+            patience: (budget / 2).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE),
             what: What::Call(call),
         }
     }

@@ -189,20 +189,24 @@ impl Lane {
         if let Some(fault) = state.broken.take() {
             return Poll::Ready(Err(fault));
         }
-        while let Some(due) = state.doubted_from() {
-            if state.watched_until.is_none_or(|until| due < until) {
-                watch.as_mut().reset(due);
-                state.watched_until = Some(due);
+        loop {
+            if state.watched_until.is_some() && watch.as_mut().poll(cx).is_ready() {
+                state.watched_until = None;
             }
-            if watch.as_mut().poll(cx).is_pending() {
-                break;
+            match state.doubted_from() {
+                Some(due) if due <= Instant::now() => {
+                    self.doubted
+                        .send_if_modified(|doubted| !std::mem::replace(doubted, true));
+                }
+                Some(due) if state.watched_until.is_none_or(|until| due < until) => {
+                    watch.as_mut().reset(due);
+                    state.watched_until = Some(due);
+                    // Polled once more, so that it wakes this task.
+                    continue;
+                }
+                _ => {}
             }
-            state.watched_until = None;
-            if due <= Instant::now() {
-                self.doubted
-                    .send_if_modified(|doubted| !std::mem::replace(doubted, true));
-                break;
-            }
+            break;
         }
         match state.may_send() && !state.queue.is_empty() {
             true => Poll::Ready(Ok(())),

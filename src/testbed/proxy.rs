@@ -48,6 +48,7 @@ enum Order {
     HoldFromServer,
     Hold,
     DropConnections,
+    Strand,
     LeadTo(SocketAddr),
     Cut,
     Heal,
@@ -69,6 +70,7 @@ impl Proxy {
             cut: false,
             server,
             path: watch::Sender::new(Path::default()),
+            stranded: Vec::new(),
             connections: JoinSet::new(),
             open: open.clone(),
         };
@@ -124,6 +126,13 @@ impl Proxy {
         self.order(Order::DropConnections);
     }
 
+    /// Lets no byte pass any more over the connections that are open now, as if a router in between had forgotten them: neither
+    /// end is told. New connections are treated as before. Nothing undoes it but
+    /// [`drop_connections`](Proxy::drop_connections).
+    pub fn strand(&self) {
+        self.order(Order::Strand);
+    }
+
     /// Leads new connections to another server, as when an address is given to a new server. Open connections stay with the
     /// server that they have. The node's own [`direct_addr`](super::TestNode::direct_addr) undoes it; nothing else does.
     pub fn lead_to(&self, server: SocketAddr) {
@@ -156,6 +165,8 @@ struct Desk {
     cut: bool,
     server: SocketAddr,
     path: watch::Sender<Path>,
+    /// The paths of stranded connections.
+    stranded: Vec<watch::Sender<Path>>,
     connections: JoinSet<()>,
     open: Arc<AtomicUsize>,
 }
@@ -192,6 +203,13 @@ impl Desk {
                 .path
                 .send_modify(|path| (path.to_server, path.from_server) = (false, false)),
             Order::DropConnections => self.drop_connections().await,
+            Order::Strand => {
+                self.connect_waiting().await;
+                let path = *self.path.borrow();
+                let stranded = std::mem::replace(&mut self.path, watch::Sender::new(path));
+                stranded.send_modify(|path| (path.to_server, path.from_server) = (false, false));
+                self.stranded.push(stranded);
+            }
             Order::LeadTo(server) => {
                 self.connect_waiting().await;
                 self.server = server;
@@ -218,6 +236,7 @@ impl Desk {
     async fn drop_connections(&mut self) {
         self.connect_waiting().await;
         self.connections.shutdown().await;
+        self.stranded.clear();
     }
 
     /// Connects the clients that the kernel has accepted and we have not seen yet.

@@ -11,6 +11,7 @@ mod faults;
 mod raises;
 mod requests;
 mod rights;
+mod silent;
 
 use std::time::{Duration, Instant};
 

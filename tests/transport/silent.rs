@@ -1,0 +1,97 @@
+//! Connections that die without a word, while every node can be reached anew (T4). `QUORLOCK_TTLS` names other TTLs, in seconds.
+
+use std::env;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorlock::testbed::Testbed;
+use quorlock::{Lease, Redlock, ReleaseOutcome};
+use tokio::time::{Instant, sleep_until};
+
+use crate::{eventually, keys, testbed};
+
+/// Before a renewal is sent.
+const SHORTLY: Duration = Duration::from_millis(20);
+
+/// A manager for each TTL, and connections of its own for it.
+async fn managers(testbed: &Testbed) -> Vec<(Duration, Redlock)> {
+    let ttls = env::var("QUORLOCK_TTLS").unwrap_or("2 4 6 10 15 20 30".into());
+    let connected = ttls.split(' ').map(async |ttl| {
+        let ttl = Duration::from_secs(ttl.parse().unwrap());
+        let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
+        (ttl, builder.ttl(ttl).connect().await.unwrap())
+    });
+    join_all(connected).await
+}
+
+fn strand(testbed: &Testbed) {
+    let proxies = testbed.nodes().iter().filter_map(|node| node.proxy());
+    proxies.for_each(|proxy| proxy.strand());
+}
+
+/// Each takes a lock of its own.
+async fn acquire(managers: &[(Duration, Redlock)]) -> Vec<Lease> {
+    let acquired = managers
+        .iter()
+        .map(async |(ttl, redlock)| redlock.lock(format!("{ttl:?}")).acquire().await.unwrap());
+    join_all(acquired).await
+}
+
+async fn release(testbed: &Testbed, leases: Vec<Lease>) {
+    for outcome in join_all(leases.into_iter().map(Lease::release)).await {
+        assert_eq!(outcome, ReleaseOutcome::Released);
+    }
+    for node in testbed.nodes() {
+        eventually("nothing is left", async || keys(node).await == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn leases_outlive_connections_that_die_just_after_a_renewal_and_just_before() {
+    let testbed = testbed(3, true).await;
+    let managers = managers(&testbed).await;
+    let leases = acquire(&managers).await;
+    let start = Instant::now();
+    let deadlines: Vec<_> = leases.iter().map(|lease| lease.deadline()).collect();
+    strand(&testbed);
+    for (ttl, _) in &managers {
+        sleep_until(start + *ttl / 3 - SHORTLY).await;
+        strand(&testbed);
+    }
+    for (lease, deadline) in leases.iter().zip(deadlines) {
+        eventually("renewed", async || lease.deadline() > deadline).await;
+        assert!(lease.is_held(), "{lease:?}");
+    }
+    strand(&testbed);
+    release(&testbed, leases).await;
+}
+
+#[tokio::test]
+async fn locks_are_given_over_connections_that_have_died_while_idle() {
+    let testbed = testbed(3, true).await;
+    let managers = managers(&testbed).await;
+    strand(&testbed);
+    let leases = acquire(&managers).await;
+    strand(&testbed);
+    release(&testbed, leases).await;
+}
+
+/// The nodes have set the key, and their answers are lost.
+#[tokio::test]
+async fn locks_are_given_although_connections_die_during_the_acquire() {
+    let testbed = testbed(3, true).await;
+    let managers = managers(&testbed).await;
+    let proxies = || testbed.nodes().iter().filter_map(|node| node.proxy());
+    proxies().for_each(|proxy| proxy.blackhole_from_server());
+    let acquired = acquire(&managers);
+    let stranded = async {
+        for node in testbed.nodes() {
+            let all = i64::try_from(managers.len()).unwrap();
+            eventually("the keys are set", async || keys(node).await == all).await;
+        }
+        strand(&testbed);
+        proxies().for_each(|proxy| proxy.heal());
+    };
+    let (leases, ()) = tokio::join!(acquired, stranded);
+    release(&testbed, leases).await;
+}
