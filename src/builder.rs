@@ -60,21 +60,20 @@ impl RedlockBuilder {
     }
 
     /// Adds a node by its URL; see [`NodeConfig`] for what it may look like.
-    pub fn url(mut self, url: impl AsRef<str>) -> Self {
-        self.nodes.push(NodeConfig::from_url(url.as_ref()));
-        self
+    pub fn url(self, url: impl AsRef<str>) -> Self {
+        self.urls([url])
     }
 
     /// Adds nodes by their URLs.
     pub fn urls<U: AsRef<str>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
-        self.nodes
-            .extend(urls.into_iter().map(|url| NodeConfig::from_url(url.as_ref())));
+        let read = |url: U| NodeConfig::from_url(url.as_ref()).and_then(NodeConfig::check);
+        self.nodes.extend(urls.into_iter().map(read));
         self
     }
 
     /// Adds a node.
     pub fn node(mut self, node: NodeConfig) -> Self {
-        self.nodes.push(Ok(node));
+        self.nodes.push(node.check());
         self
     }
 

@@ -250,9 +250,9 @@ impl Claim {
         let numbered = self.acquire.answers().enumerate();
         let possible = numbered.filter_map(|(node, answer)| {
             let from = match answer {
-                None => late,
                 Some(_) if self.acquire.may_arrive_late(node) => late,
                 Some(Ok(Reply::Granted { .. })) => sent,
+                None => late,
                 Some(Err(fault)) if fault.may_have_executed() => late,
                 Some(_) => return None,
             };

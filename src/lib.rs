@@ -50,7 +50,7 @@ pub use protocol::token::{FencingToken, NotAToken};
 #[cfg(feature = "testbed")]
 #[doc(hidden)]
 pub use redis::exchange as lock_script;
-pub use redis::{NodeConfig, NodeList, Registrations};
+pub use redis::{Credentials, CredentialsProvider, NodeConfig, NodeList, Registrations};
 #[cfg(feature = "tls")]
 pub use redis::{TlsError, TlsOptions};
 pub use redlock::{LockRequest, NodeStatus, Redlock};

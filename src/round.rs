@@ -231,9 +231,13 @@ impl Round {
 
     /// A8: whether a request was lost with its connection, and can be sent once more over the one in its place.
     fn is_replaced(&self, number: usize, fault: &Fault) -> bool {
+        let node = &self.nodes[number];
+        let before = self.before[number].connection;
         matches!(fault, Fault::ConnectionLost { .. })
             && self.lost[number].is_none()
-            && matches!(self.nodes[number].status(), NodeState::Up { .. })
+            && before.is_some()
+            && before < node.connection()
+            && matches!(node.status(), NodeState::Up { .. })
             && !self.time_left(Instant::now()).is_zero()
     }
 

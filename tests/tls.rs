@@ -2,6 +2,9 @@
 #![cfg(all(feature = "tls", feature = "testbed"))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "common/mod.rs"]
+mod common;
+
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -161,6 +164,62 @@ async fn a_certificate_is_for_the_name_in_the_url() {
             false => assert_refused(outcome, &["notvalidforname", "name", "certificate"]),
         }
     }
+}
+
+/// Authority, server and client at once, under a lease.
+#[tokio::test]
+async fn certificates_in_files_are_exchanged_while_connections_live() {
+    let encrypted = Encrypted::start(true).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let issue = |authority: &Authority| {
+        let (certificate, key) = authority.issue("client");
+        fs::write(file("ca"), authority.pem()).unwrap();
+        fs::write(file("certificate"), certificate).unwrap();
+        fs::write(file("key"), key).unwrap();
+    };
+    issue(&encrypted.authority);
+    let tls = TlsOptions::new()
+        .ca_file(file("ca"))
+        .client_files(file("certificate"), file("key"));
+    let redlock = encrypted.connect(&tls).await.unwrap();
+    let lease = redlock
+        .lock("job")
+        .ttl(Duration::from_secs(6))
+        .acquire()
+        .await
+        .unwrap();
+
+    let next = Authority::new();
+    let (certificate, key) = next.issue("127.0.0.1");
+    fs::write(file("server"), certificate).unwrap();
+    fs::write(file("server key"), key).unwrap();
+    issue(&next);
+    for node in encrypted.testbed.nodes() {
+        let path = |name: &str| file(name).to_str().unwrap().to_owned();
+        let (ca, certificate, key) = (path("ca"), path("server"), path("server key"));
+        let settings = [
+            ["tls-ca-cert-file", &ca],
+            ["tls-key-file", &key],
+            ["tls-cert-file", &certificate],
+        ];
+        // Together: the server refuses a key without its certificate.
+        let command: Vec<&str> = ["CONFIG", "SET"]
+            .into_iter()
+            .chain(settings.iter().flatten().copied())
+            .collect();
+        node.command(&command).await.unwrap();
+        node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    }
+    let deadline = lease.deadline();
+    common::eventually("renewed", async || lease.deadline() > deadline).await;
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    assert_refused(
+        encrypted
+            .connect(&TlsOptions::new().ca_pem(encrypted.authority.pem()))
+            .await,
+        &["unknown authority"],
+    );
 }
 
 #[tokio::test]

@@ -275,6 +275,8 @@ struct Connection {
     task: Task,
     messages: Receiver<Message>,
     patience: Duration,
+    /// When it is made anew, because its credentials expire.
+    expires: Option<Instant>,
 }
 
 /// Which channels were to be confirmed, and how that went.
@@ -294,11 +296,12 @@ impl Connection {
             None => addresses.choose(addresses.find().await?).await?,
             current => current,
         };
+        let (config, valid_for) = endpoint.node.current().await?;
         let config = Config {
             fail_fast: true,
             // Announcements come in between answers.
             version: RespVersion::RESP3,
-            ..pinned(&endpoint.config, peer)
+            ..pinned(&config, peer)
         };
         let performance = PerformanceConfig {
             default_command_timeout: endpoint.timeout,
@@ -315,6 +318,7 @@ impl Connection {
             task,
             messages,
             patience: endpoint.timeout,
+            expires: valid_for.map(|valid_for| Instant::now() + valid_for * 4 / 5),
         })
     }
 
@@ -330,6 +334,7 @@ impl Connection {
         confirmations.push(confirmation);
         let mut idle_since = Instant::now();
         let mut left = pin!(addresses.left(self.peer));
+        let expires = self.expires.unwrap_or(idle_since);
         loop {
             let is_idle = audience.channels.is_empty();
             tokio::select! {
@@ -368,6 +373,9 @@ impl Connection {
                     idle_since = Instant::now();
                 }
                 fault = self.task.ended() => return Some(fault),
+                () = sleep_until(expires), if self.expires.is_some() => {
+                    return Some(fault::disconnected("its credentials expire".into()));
+                }
                 () = &mut left => return Some(fault::disconnected("the node has moved".into())),
                 () = sleep_until(idle_since + KEPT), if is_idle => return None,
             }

@@ -137,16 +137,9 @@ impl Setup {
     }
 
     async fn introduce(&mut self, config: &Config) -> Result<(), Fault> {
-        let database = config.database.filter(|number| *number > 0);
-        let database = database.map(|number| number.to_string());
-        let mut commands = Vec::new();
-        match (&config.username, &config.password) {
-            (Some(user), Some(password)) => commands.push(resp::command(&["AUTH", user, password])),
-            (None, Some(password)) => commands.push(resp::command(&["AUTH", password])),
-            (_, None) => {}
-        }
-        if let Some(number) = &database {
-            commands.push(resp::command(&["SELECT", number]));
+        let mut commands = Vec::from_iter(authentication(config));
+        if let Some(number) = config.database.filter(|number| *number > 0) {
+            commands.push(resp::command(&["SELECT", &number.to_string()]));
         }
         let needed = commands.len();
         commands.push(resp::command(&["CLIENT", "SETNAME", CLIENT_NAME]));
@@ -194,6 +187,15 @@ impl Setup {
     pub(super) fn into_parts(self) -> (Reader, Writer) {
         (self.reader, self.writer)
     }
+}
+
+/// Encodes the command that tells the server who we are. `None` without a password.
+pub(super) fn authentication(config: &Config) -> Option<BytesMut> {
+    let password = config.password.as_ref()?;
+    Some(match &config.username {
+        Some(user) => resp::command(&["AUTH", user, password]),
+        None => resp::command(&["AUTH", password]),
+    })
 }
 
 async fn connect(config: &Config, peer: Option<SocketAddr>) -> Result<BoxSocket, Fault> {

@@ -3,11 +3,15 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fred::types::config::{Config, Server, ServerConfig};
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
+use super::credentials::CredentialsProvider;
+use super::fault;
+use crate::node::Fault;
 use crate::options::OptionError;
 
 const DEFAULT_PORT: u16 = 6379;
@@ -29,10 +33,13 @@ const NEEDS_TLS: &str = "TLS needs quorlock's feature \"tls\", which this build 
 pub struct NodeConfig {
     name: Arc<str>,
     config: Config,
+    credentials: Option<CredentialsProvider>,
+    #[cfg(feature = "tls")]
+    tls: Option<super::TlsOptions>,
 }
 
 impl NodeConfig {
-    /// Reads a URL.
+    /// Reads a URL. One with a user name and no password needs [`with_credentials`](Self::with_credentials).
     ///
     /// # Errors
     /// [`OptionError::Url`], with the URL less its credentials, and what is wrong with it.
@@ -72,7 +79,35 @@ impl NodeConfig {
             shown: "fred configuration".into(),
             reason: NOT_ONE_MASTER.into(),
         })?;
-        Ok(NodeConfig { name, config })
+        Ok(NodeConfig::new(name, config))
+    }
+
+    fn new(name: Arc<str>, config: Config) -> Self {
+        NodeConfig {
+            name,
+            config,
+            credentials: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Asks for the password, and perhaps the user name, anew for each connection, instead of taking those in the URL.
+    pub fn with_credentials(mut self, provider: CredentialsProvider) -> Self {
+        self.credentials = Some(provider);
+        self
+    }
+
+    /// Refuses a node that cannot be authenticated with.
+    pub(crate) fn check(self) -> Result<Self, OptionError> {
+        match (&self.config.username, &self.config.password, &self.credentials) {
+            (Some(_), None, None) => Err(OptionError::Url {
+                shown: self.name,
+                reason: "a user name without a password; write redis://:password@host for the default user"
+                    .into(),
+            }),
+            _ => Ok(self),
+        }
     }
 
     /// The address without credentials, as it appears in messages.
@@ -86,7 +121,8 @@ impl NodeConfig {
         self.config.tls.is_some()
     }
 
-    /// Own certificates in place of the system's. Without effect on a connection that is not encrypted.
+    /// Own certificates in place of the system's. Files are read now, and again for each connection. Without effect on a connection
+    /// that is not encrypted.
     ///
     /// # Errors
     /// [`TlsError`](crate::TlsError) if a certificate or key cannot be read.
@@ -94,12 +130,44 @@ impl NodeConfig {
     pub fn with_tls(mut self, options: &super::TlsOptions) -> Result<Self, super::TlsError> {
         if self.uses_tls() {
             self.config.tls = Some(options.connector()?.into());
+            self.tls = Some(options.clone()).filter(super::TlsOptions::has_files);
         }
         Ok(self)
     }
 
-    pub(super) fn into_fred(self) -> Config {
-        self.config
+    /// Returns the configuration for addresses, the name and the database: what does not change.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the configuration for a connection that is made now, and how long its credentials are valid. Asks for the
+    /// credentials, and reads the files of certificates.
+    pub(super) async fn current(&self) -> Result<(Config, Option<Duration>), Fault> {
+        let mut config = self.config.clone();
+        let mut valid_for = None;
+        if let Some(provider) = &self.credentials {
+            let given = provider.give().await.map_err(|reason| {
+                let reason = format!("no credentials: {reason}");
+                fault::disconnected(reason.into())
+            })?;
+            config.username = given.username.or(config.username);
+            config.password = Some(given.password);
+            valid_for = given.valid_for;
+        }
+        #[cfg(feature = "tls")]
+        if let Some(options) = self.tls.clone() {
+            let read = tokio::task::spawn_blocking(move || options.connector());
+            let connector = match read.await {
+                Ok(read) => read.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            config.tls = Some(
+                connector
+                    .map_err(|reason| fault::disconnected(reason.into()))?
+                    .into(),
+            );
+        }
+        Ok((config, valid_for))
     }
 }
 
@@ -142,11 +210,6 @@ fn over_tcp(url: &Url, tls: bool) -> Result<NodeConfig, String> {
     };
     let username = Some(decoded(url.username())?).filter(|name| !name.is_empty());
     let password = url.password().map(decoded).transpose()?;
-    if username.is_some() && password.is_none() {
-        return Err(
-            "a user name without a password; write redis://:password@host for the default user".into(),
-        );
-    }
     let port = url.port().unwrap_or(DEFAULT_PORT);
     let config = Config {
         server: ServerConfig::Centralized {
@@ -204,7 +267,7 @@ fn over_unix(url: &Url) -> Result<NodeConfig, String> {
 
 fn named(config: Config) -> Result<NodeConfig, String> {
     let name = name_of(&config).ok_or(NOT_ONE_MASTER)?;
-    Ok(NodeConfig { name, config })
+    Ok(NodeConfig::new(name, config))
 }
 
 fn name_of(config: &Config) -> Option<Arc<str>> {
@@ -287,7 +350,7 @@ mod tests {
     fn config(url: &str) -> Config {
         NodeConfig::from_url(url)
             .unwrap_or_else(|error| panic!("{error}"))
-            .into_fred()
+            .config
     }
 
     fn tcp(url: &str) -> (String, u16) {
@@ -377,7 +440,8 @@ mod tests {
             ("unix:///", "no path"),
             ("unix:///r.sock?password=SECRET&x=1", "unknown parameter"),
         ] {
-            let error = NodeConfig::from_url(url).expect_err(url).to_string();
+            let checked = NodeConfig::from_url(url).and_then(NodeConfig::check);
+            let error = checked.expect_err(url).to_string();
             assert!(error.contains(reason), "{url}: {error}");
             assert!(!error.contains("SECRET"), "{error}");
         }

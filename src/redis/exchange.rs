@@ -107,6 +107,15 @@ pub fn read(answer: Value, memory: &Memory, exchanges: &[Exchange]) -> Result<Re
     Ok((answer.replies, answer.node_time))
 }
 
+/// Decodes the first reply in the bytes, as a lock connection does. Returns it with its length; `None` if it is not complete.
+///
+/// # Errors
+///
+/// [`Fault::Protocol`] if the bytes are not the beginning of a reply.
+pub fn decode(bytes: &[u8]) -> Result<Option<(Value, usize)>, Fault> {
+    resp::decode(bytes)
+}
+
 /// Returns the fault that an error reply to the whole call stands for.
 pub fn fault(error: &str) -> Fault {
     super::fault::from_message(error)

@@ -1,11 +1,13 @@
 //! Keeps one node connected: opens a link, hands it to the lane, waits for its end, and starts again.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::connection::authentication;
 use super::fault;
 use super::lane::Lane;
 use super::link::{Endpoint, Link, Opened};
@@ -16,12 +18,17 @@ use crate::protocol::backoff::Backoff;
 /// Between two tries to connect.
 const FASTEST: Duration = Duration::from_millis(5);
 const SLOWEST: Duration = Duration::from_millis(500);
+/// The same for a node that passes the probe, and then closes the connection: it could have given locks meanwhile.
+const SLOWEST_DROPPED: Duration = Duration::from_millis(50);
 /// The same for a node that can be connected to and then does not answer.
 const HUNG_FASTEST: Duration = Duration::from_millis(250);
 const HUNG_SLOWEST: Duration = Duration::from_secs(2);
 /// T4: how long a connection that is doubted may stay silent while another one is opened beside it. Then the node is out of
 /// reach, until that other one is open.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// Credentials are not asked for again more often, however short they are valid.
+const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 
 /// A connection that is being opened.
 type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened, Fault>> + Send + 'a>>;
@@ -66,16 +73,16 @@ async fn serve<'a>(
             link,
             mut reader,
             writer,
+            valid_for,
         } = opened;
         let link = Arc::new(link);
         let since = Instant::now();
         lane.up(Arc::clone(&link), writer);
         members.changed();
         endpoint.addresses.set_current(link.peer());
-        // One that is lost as soon as it is made counts as a failure like any other, unless it was of use.
         let usual = |since: Instant| match link.has_served() || since.elapsed() > SLOWEST {
             true => End::Served,
-            false => End::Failed,
+            false => End::Dropped,
         };
         opened = tokio::select! {
             biased; // what has come is taken in first
@@ -89,6 +96,7 @@ async fn serve<'a>(
                     return (end, fault::disconnected("no answer for too long".into()), next);
                 }
             },
+            never = reauthenticate(endpoint, lane, &link, valid_for) => match never {},
             next = follow(endpoint, &link) => {
                 if let (Some(from), Some(to)) = (link.peer(), next.link.peer()) {
                     tracing::info!(node = &*endpoint.name, %from, %to, "node moved: its name leads there now");
@@ -152,6 +160,38 @@ async fn follow(endpoint: &Endpoint, link: &Link) -> Opened {
     }
 }
 
+/// Authenticates again before the credentials expire, for as long as the connection lives. Never completes.
+async fn reauthenticate(
+    endpoint: &Endpoint,
+    lane: &Lane,
+    link: &Arc<Link>,
+    valid_for: Option<Duration>,
+) -> Infallible {
+    let Some(mut period) = valid_for else {
+        return std::future::pending().await;
+    };
+    let mut pause = period * 4 / 5;
+    loop {
+        sleep(pause.max(SHORTEST_PERIOD)).await;
+        let renewed = async {
+            let (config, valid_for) = endpoint.node.current().await?;
+            let commands = Vec::from_iter(authentication(&config));
+            lane.ask(link, &commands).await.map(|_| valid_for)
+        };
+        match renewed.await {
+            Ok(next) => {
+                period = next.unwrap_or(period);
+                pause = period * 4 / 5;
+            }
+            Err(fault) => {
+                tracing::warn!(node = &*endpoint.name, %fault, "not authenticated again: the server may end the connection");
+                // There is a fifth left.
+                pause = period / 10;
+            }
+        }
+    }
+}
+
 fn adopt(endpoint: &Endpoint, opened: Opened, before: Option<&Link>) -> Result<Opened, Fault> {
     opened.link.adopt(endpoint, before).map(|()| opened)
 }
@@ -161,7 +201,9 @@ fn adopt(endpoint: &Endpoint, opened: Opened, before: Option<&Link>) -> Result<O
 enum End {
     /// It had been of use, or had at least lasted.
     Served,
-    /// It did not come about, or did not last.
+    /// It passed the probe, and was closed before it was of use.
+    Dropped,
+    /// It did not come about.
     Failed,
     /// It passed the probe, and then answered nothing.
     Hung,
@@ -184,11 +226,16 @@ impl Breaker {
     fn delay(&mut self, end: End, random: u32) -> Duration {
         match end {
             End::Served => *self = Breaker::default(),
-            End::Failed => {}
+            End::Dropped | End::Failed => {}
             End::Hung => self.hangs = self.hangs.saturating_add(1),
         }
         self.failures = self.failures.saturating_add(1);
-        let usual = Backoff::new(FASTEST, SLOWEST).delay(self.failures, random);
+        let slowest = if end == End::Dropped {
+            SLOWEST_DROPPED
+        } else {
+            SLOWEST
+        };
+        let usual = Backoff::new(FASTEST, slowest).delay(self.failures, random);
         match self.hangs {
             0 => usual,
             hangs => usual.max(Backoff::new(HUNG_FASTEST, HUNG_SLOWEST).delay(hangs, random)),
@@ -216,6 +263,14 @@ mod tests {
         assert_eq!(delays[19], HUNG_SLOWEST);
         // Also when it fails otherwise in between.
         assert_eq!(breaker.delay(End::Failed, u32::MAX), HUNG_SLOWEST);
+    }
+
+    #[test]
+    fn a_node_that_drops_its_connections_is_left_alone_for_a_moment_only() {
+        let mut breaker = Breaker::default();
+        let delays = (0..20).map(|_| breaker.delay(End::Dropped, u32::MAX));
+        assert_eq!(delays.last(), Some(SLOWEST_DROPPED));
+        assert_eq!(breaker.delay(End::Failed, u32::MAX), SLOWEST);
     }
 
     #[test]

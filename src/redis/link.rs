@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fred::types::config::Config;
 use tokio_util::bytes::BytesMut;
 use tokio_util::sync::CancellationToken;
 
+use super::NodeConfig;
 use super::address::Addresses;
 use super::connection::{Reader, Setup, Writer};
 use super::memory::{self, Identity};
@@ -47,13 +47,15 @@ pub(super) struct Opened {
     pub(super) link: Link,
     pub(super) reader: Reader,
     pub(super) writer: Writer,
+    /// How long its credentials are valid; `None`: for as long as it lives.
+    pub(super) valid_for: Option<Duration>,
 }
 
 /// Who connects to what.
 pub(super) struct Endpoint {
     pub(super) number: usize,
     pub(super) name: Arc<str>,
-    pub(super) config: Config,
+    pub(super) node: NodeConfig,
     pub(super) addresses: Addresses,
     pub(super) roll: Arc<Roll>,
     /// In front of all keys.
@@ -90,7 +92,7 @@ impl Endpoint {
     }
 
     pub(super) fn database(&self) -> u8 {
-        self.config.database.unwrap_or(0)
+        self.node.config().database.unwrap_or(0)
     }
 }
 
@@ -108,10 +110,16 @@ impl Link {
 
     async fn open_without_limit(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<Opened, Fault> {
         let peer = endpoint.addresses.choose(found).await?;
-        let mut setup = Setup::open(&endpoint.config, peer).await?;
+        let (config, valid_for) = endpoint.node.current().await?;
+        let mut setup = Setup::open(&config, peer).await?;
         let link = Link::probe(&mut setup, peer, endpoint).await?;
         let (reader, writer) = setup.into_parts();
-        Ok(Opened { link, reader, writer })
+        Ok(Opened {
+            link,
+            reader,
+            writer,
+            valid_for,
+        })
     }
 
     /// Asks a server that has just been connected to what there is to know before it may vote (R1, R2).

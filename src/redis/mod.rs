@@ -5,6 +5,7 @@
 //! | file | |
 //! |---|---|
 //! | `endpoint.rs` | URLs, and what else says how to reach a server |
+//! | `credentials.rs` | passwords that change |
 //! | `address.rs` | the addresses of its name |
 //! | `keeper.rs` | keeps a node connected |
 //! | `connection.rs`, `resp.rs` | one connection for locks, and its protocol |
@@ -33,6 +34,7 @@ mod announcements;
 mod call;
 mod client;
 mod connection;
+mod credentials;
 mod endpoint;
 #[cfg(feature = "testbed")]
 pub mod exchange;
@@ -62,6 +64,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use credentials::{Credentials, CredentialsProvider};
 pub use endpoint::NodeConfig;
 pub(crate) use registrations::registrations;
 pub use registrations::{NodeList, Registrations};
@@ -143,14 +146,13 @@ impl RedisNode {
         let look_period = look_period(window);
         let member = |(number, config): (usize, NodeConfig)| {
             let name = config.name().clone();
-            let config = config.into_fred();
             let time = Arc::new(ServerTime::new(name.clone(), clock.clone()));
             let endpoint = Arc::new(Endpoint {
                 number,
                 name,
                 // A new server is to be connected to and probed within the period, too.
-                addresses: Addresses::new(&config, look_period / 2),
-                config,
+                addresses: Addresses::new(config.config(), look_period / 2),
+                node: config,
                 roll: roll.clone(),
                 prefix: prefix.clone(),
                 time: time.clone(),

@@ -101,9 +101,9 @@ pub(crate) async fn registrations(
 }
 
 async fn ask(config: NodeConfig, prefix: &str, patience: Duration) -> Result<Known, Fault> {
-    let config = config.into_fred();
-    let addresses = Addresses::new(&config, patience);
+    let addresses = Addresses::new(config.config(), patience);
     let peer = addresses.choose(addresses.find().await?).await?;
+    let (config, _) = config.current().await?;
     let client = general::client(&config, peer, patience);
     let mut task = general::start(&client).await?;
     tokio::select! {

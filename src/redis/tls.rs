@@ -1,7 +1,9 @@
 //! Certificates for `rediss://` (feature `tls`).
 
+use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::{fmt, io};
+use std::{fmt, fs, io};
 
 use fred::types::config::TlsConnector;
 use rustls::pki_types::pem::PemObject;
@@ -18,8 +20,26 @@ use crate::node::Fault;
 /// `Debug` does not show the key.
 #[derive(Clone, Default)]
 pub struct TlsOptions {
-    authorities: Option<Vec<u8>>,
-    identity: Option<(Vec<u8>, Vec<u8>)>,
+    authorities: Option<Pem>,
+    identity: Option<(Pem, Pem)>,
+}
+
+#[derive(Clone)]
+enum Pem {
+    Text(Vec<u8>),
+    File(PathBuf),
+}
+
+impl Pem {
+    fn read(&self) -> Result<Cow<'_, [u8]>, TlsError> {
+        match self {
+            Pem::Text(text) => Ok(text.into()),
+            Pem::File(path) => fs::read(path).map(Cow::from).map_err(|error| TlsError::File {
+                path: path.clone(),
+                reason: error.to_string(),
+            }),
+        }
+    }
 }
 
 impl TlsOptions {
@@ -30,14 +50,36 @@ impl TlsOptions {
 
     /// Trusts the certificates in `pem`, *instead of* the system's.
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.authorities = Some(pem.into());
+        self.authorities = Some(Pem::Text(pem.into()));
+        self
+    }
+
+    /// The same from a file, which is read again for each connection: it may be exchanged while connections live.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.authorities = Some(Pem::File(path.into()));
         self
     }
 
     /// Identifies this client by a certificate (chain) and its private key, both PEM.
     pub fn client_pem(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.identity = Some((certificate.into(), key.into()));
+        self.identity = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
         self
+    }
+
+    /// The same from two files, which are read again for each connection.
+    pub fn client_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((Pem::File(certificate.into()), Pem::File(key.into())));
+        self
+    }
+
+    /// Whether there is something to be read again.
+    pub(super) fn has_files(&self) -> bool {
+        let identity = self
+            .identity
+            .iter()
+            .flat_map(|(certificate, key)| [certificate, key]);
+        let mut all = self.authorities.iter().chain(identity);
+        all.any(|pem| matches!(pem, Pem::File(_)))
     }
 
     pub(super) fn connector(&self) -> Result<TlsConnector, TlsError> {
@@ -48,8 +90,8 @@ impl TlsOptions {
             .with_root_certificates(self.roots()?);
         let config = match &self.identity {
             Some((certificate, key)) => {
-                let chain = certificates(certificate, "client certificate")?;
-                let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| TlsError::Pem {
+                let chain = certificates(&certificate.read()?, "client certificate")?;
+                let key = PrivateKeyDer::from_pem_slice(&key.read()?).map_err(|error| TlsError::Pem {
                     what: "client key",
                     reason: error.to_string(),
                 })?;
@@ -64,7 +106,7 @@ impl TlsOptions {
         let mut store = RootCertStore::empty();
         match &self.authorities {
             Some(pem) => {
-                for certificate in certificates(pem, "certificate authority")? {
+                for certificate in certificates(&pem.read()?, "certificate authority")? {
                     store.add(certificate)?;
                 }
             }
@@ -134,7 +176,7 @@ fn explain(error: &io::Error) -> Option<String> {
     let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
     Some(match error {
         rustls::Error::InvalidCertificate(invalid) => match invalid {
-            CertificateError::UnknownIssuer => {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 "the server's certificate is signed by an unknown authority: trust it with TlsOptions::ca_pem (--tls-ca)".into()
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -167,6 +209,14 @@ pub enum TlsError {
     Pem {
         /// Which one.
         what: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file cannot be read.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// Which one.
+        path: PathBuf,
         /// What is wrong.
         reason: String,
     },

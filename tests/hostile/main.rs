@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use mutations::{Cases, cases};
 use targets::replies::{World, case};
-use targets::{names, options, urls};
+use targets::{decoder, names, options, urls};
 use tokio::task::JoinSet;
 
 /// Most of a case is waiting for those who say nothing.
@@ -38,6 +38,14 @@ fn urls_are_read_or_refused_without_showing_a_password() {
     for data in cases("urls", 20_000) {
         let _told = mutations::Told(&data);
         urls::run(&data);
+    }
+}
+
+#[test]
+fn replies_are_decoded_alike_in_pieces_of_any_size() {
+    for data in cases("decoder", 20_000) {
+        let _told = mutations::Told(&data);
+        decoder::run(&data);
     }
 }
 

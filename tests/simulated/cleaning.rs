@@ -12,7 +12,7 @@ use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::nodes::{Answer, Plan, Server, Way, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{Answer, Plan, Puppet, Server, Way, at_once, ms, puppets, redlock, yes};
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all_once_it_is_back() {
@@ -372,4 +372,95 @@ fn while_a_node_that_has_failed_is_asked_again_nothing_spins() {
     ended
         .recv_timeout(Duration::from_secs(30))
         .expect("given up when the TTL has passed");
+}
+
+/// A connection is replaced with a request in flight, which is asked for once more.
+mod replaced {
+    use super::*;
+
+    fn lost() -> Plan {
+        Plan::Answer(
+            ms(10),
+            Err(Fault::ConnectionLost {
+                reason: "silent".into(),
+            }),
+        )
+    }
+
+    /// One node, whose connection is replaced five milliseconds into `what`.
+    async fn during<T>(node: &Puppet, connection: u64, what: impl Future<Output = T>) -> T {
+        node.connect(connection);
+        let replaced = async {
+            tokio::time::sleep(ms(5)).await;
+            node.connect(connection + 1);
+        };
+        tokio::join!(what, replaced).0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_acquire_is_granted_over_the_next_connection_and_its_first_copy_is_reckoned_with() {
+        let mut acquires = 0;
+        let node = Puppet::new(0, move |action| match action {
+            Action::Acquire { .. } => {
+                acquires += 1;
+                match acquires {
+                    1 => lost(),
+                    _ => at_once(Ok(yes(action))),
+                }
+            }
+            _ => at_once(Ok(Reply::Missing)),
+        });
+        let redlock = redlock(&[node.clone()], Redlock::builder());
+        let lock = redlock.lock("job").node_budget(ms(3_000)).watchdog(false);
+        let lease = during(&node, 1, lock.try_acquire()).await.unwrap();
+        let calls = node.calls();
+        assert!(calls.len() == 2 && calls.iter().all(|call| call.owner == calls[0].owner));
+        // "There is no such key": but the first copy may still come.
+        let given_up = Instant::now();
+        assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
+        redlock.shutdown().await;
+        assert!(given_up.elapsed() >= ms(2_900), "{:?}", given_up.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_deletion_that_finds_nothing_does_not_say_that_the_lock_was_gone() {
+        for (second, outcome_is) in [
+            (Reply::Missing, "uncertain"),
+            (Reply::Released { listeners: 0 }, "released"),
+        ] {
+            let mut releases = 0;
+            let node = Puppet::new(0, move |action| match action {
+                Action::Release { .. } => {
+                    releases += 1;
+                    match releases {
+                        1 => lost(),
+                        _ => at_once(Ok(second)),
+                    }
+                }
+                _ => at_once(Ok(yes(action))),
+            });
+            let redlock = redlock(&[node.clone()], Redlock::builder());
+            node.connect(1);
+            let lease = redlock.lock("job").watchdog(false).try_acquire().await.unwrap();
+            match during(&node, 1, lease.release()).await {
+                ReleaseOutcome::Released => assert_eq!(outcome_is, "released"),
+                ReleaseOutcome::Uncertain(_) => assert_eq!(outcome_is, "uncertain"),
+                other => panic!("{other:?}"),
+            }
+            redlock.shutdown().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_asked_for_once_more_and_not_again() {
+        let node = Puppet::new(0, |action| match action {
+            Action::Acquire { .. } => lost(),
+            _ => at_once(Ok(Reply::Missing)),
+        });
+        let redlock = redlock(&[node.clone()], Redlock::builder());
+        let lock = redlock.lock("job").watchdog(false);
+        let error = during(&node, 1, lock.try_acquire()).await.unwrap_err();
+        assert!(error.to_string().contains("silent"), "{error}");
+        assert_eq!(node.calls().iter().filter(|call| call.is_acquire()).count(), 2);
+    }
 }

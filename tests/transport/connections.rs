@@ -113,6 +113,45 @@ async fn script_calls_keep_the_patience_they_are_given() {
     node.resume().unwrap();
 }
 
+/// A connection that was of use and is lost is opened again at once. `QUORLOCK_GRANTS` asks for more.
+#[tokio::test]
+async fn locks_are_given_over_connections_that_are_killed_again_and_again() {
+    const SERVED: usize = 30;
+    let testbed = testbed(3, false).await;
+    let redlock = connect(&testbed).await;
+    let killing = async {
+        loop {
+            for (number, node) in testbed.nodes().iter().enumerate() {
+                if is_up(&redlock, number) {
+                    node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let granting = async {
+        let wanted = std::env::var("QUORLOCK_GRANTS").map_or(SERVED, |text| text.parse().unwrap());
+        let start = Instant::now();
+        let mut last = None;
+        for _ in 0..wanted {
+            let lease = redlock.lock("x").within(PATIENCE).acquire().await.unwrap();
+            let token = lease.fencing_token();
+            assert!(last < token, "{last:?}, then {token:?}");
+            last = token;
+            let _ = lease.release().await;
+        }
+        println!("{wanted} grants in {:?}", start.elapsed());
+    };
+    tokio::select! {
+        () = granting => {}
+        () = killing => unreachable!(),
+    }
+    redlock.shutdown().await;
+    for node in testbed.nodes() {
+        assert_eq!(keys(node).await, 0);
+    }
+}
+
 /// Dropping the client library's client alone leaks its task and its socket.
 #[tokio::test]
 async fn dropping_the_manager_closes_every_connection() {

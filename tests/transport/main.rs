@@ -7,6 +7,7 @@ mod announcing;
 #[path = "../common/mod.rs"]
 mod common;
 mod connections;
+mod credentials;
 mod faults;
 mod raises;
 mod requests;

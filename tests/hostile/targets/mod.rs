@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 mod bytes;
+pub(crate) mod decoder;
 pub(crate) mod liar;
 pub(crate) mod lies;
 pub(crate) mod names;
