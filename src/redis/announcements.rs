@@ -15,7 +15,7 @@ use fred::clients::Client;
 use fred::interfaces::{ClientLike, EventInterface, PubsubInterface};
 use fred::types::config::{Config, PerformanceConfig};
 use fred::types::{Message, RespVersion, Value};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::mpsc;
@@ -34,6 +34,9 @@ const KEPT: Duration = Duration::from_secs(10);
 /// Between two tries to connect.
 const FASTEST: Duration = Duration::from_millis(50);
 const SLOWEST: Duration = Duration::from_secs(10);
+/// How often a connection is asked whether it lives, while somebody listens, and how long the answer may take. A connection that
+/// has died silently would keep everybody waiting.
+const PING: Duration = Duration::from_secs(1);
 /// Announcements that may wait to be looked at. If more come at once, everybody is told to ask.
 const MOST_WAITING: usize = 4_096;
 
@@ -335,6 +338,7 @@ impl Connection {
         let mut idle_since = Instant::now();
         let mut left = pin!(addresses.left(self.peer));
         let expires = self.expires.unwrap_or(idle_since);
+        let mut next_ping = Instant::now() + PING;
         loop {
             let is_idle = audience.channels.is_empty();
             tokio::select! {
@@ -372,6 +376,11 @@ impl Connection {
                     }
                     idle_since = Instant::now();
                 }
+                () = sleep_until(next_ping), if !is_idle => {
+                    next_ping = Instant::now() + PING;
+                    let alive = confirm(self.client.clone(), PING);
+                    confirmations.push(alive.map(|outcome| (Vec::new(), outcome)).boxed());
+                }
                 fault = self.task.ended() => return Some(fault),
                 () = sleep_until(expires), if self.expires.is_some() => {
                     return Some(fault::disconnected("its credentials expire".into()));
@@ -389,23 +398,24 @@ impl Connection {
         let subscribed = self.client.subscribe(names).await;
         let (client, patience) = (self.client.clone(), self.patience);
         Box::pin(async move {
-            let confirmed = async {
-                subscribed?;
-                client
-                    .custom::<Value, Value>(
-                        general::command("PING"),
-                        vec![Value::from_static_str("subscribed")],
-                    )
-                    .await
-            };
-            let outcome = match timeout(patience, confirmed).await {
-                Ok(Ok(answer)) if answer.as_str().as_deref() == Some("subscribed") => Ok(()),
-                Ok(Ok(_)) => Err(fault::disconnected("answers are out of order".into())),
-                Ok(Err(error)) => Err(general::refusal(&error)),
-                Err(_) => Err(fault::disconnected("no answer to a subscription".into())),
+            let outcome = match subscribed {
+                Ok(()) => confirm(client, patience).await,
+                Err(error) => Err(general::refusal(&error)),
             };
             (channels, outcome)
         })
+    }
+}
+
+/// Asks something whose answer shows that everything before it was done.
+async fn confirm(client: Client, patience: Duration) -> Result<(), Fault> {
+    let question = vec![Value::from_static_str("subscribed")];
+    let asked = client.custom::<Value, Value>(general::command("PING"), question);
+    match timeout(patience, asked).await {
+        Ok(Ok(answer)) if answer.as_str().as_deref() == Some("subscribed") => Ok(()),
+        Ok(Ok(_)) => Err(fault::disconnected("answers are out of order".into())),
+        Ok(Err(error)) => Err(general::refusal(&error)),
+        Err(_) => Err(fault::disconnected("no answer".into())),
     }
 }
 

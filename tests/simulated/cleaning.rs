@@ -410,7 +410,7 @@ mod replaced {
             }
             _ => at_once(Ok(Reply::Missing)),
         });
-        let redlock = redlock(&[node.clone()], Redlock::builder());
+        let redlock = redlock(std::slice::from_ref(&node), Redlock::builder());
         let lock = redlock.lock("job").node_budget(ms(3_000)).watchdog(false);
         let lease = during(&node, 1, lock.try_acquire()).await.unwrap();
         let calls = node.calls();
@@ -439,7 +439,7 @@ mod replaced {
                 }
                 _ => at_once(Ok(yes(action))),
             });
-            let redlock = redlock(&[node.clone()], Redlock::builder());
+            let redlock = redlock(std::slice::from_ref(&node), Redlock::builder());
             node.connect(1);
             let lease = redlock.lock("job").watchdog(false).try_acquire().await.unwrap();
             match during(&node, 1, lease.release()).await {
@@ -457,7 +457,7 @@ mod replaced {
             Action::Acquire { .. } => lost(),
             _ => at_once(Ok(Reply::Missing)),
         });
-        let redlock = redlock(&[node.clone()], Redlock::builder());
+        let redlock = redlock(std::slice::from_ref(&node), Redlock::builder());
         let lock = redlock.lock("job").watchdog(false);
         let error = during(&node, 1, lock.try_acquire()).await.unwrap_err();
         assert!(error.to_string().contains("silent"), "{error}");

@@ -95,3 +95,31 @@ async fn locks_are_given_although_connections_die_during_the_acquire() {
     let (leases, ()) = tokio::join!(acquired, stranded);
     release(&testbed, leases).await;
 }
+
+/// Somebody else holds the lock, over connections of its own.
+#[tokio::test]
+async fn a_waiter_listens_again_after_its_connections_have_died() {
+    let testbed = testbed(3, true).await;
+    let direct = testbed.nodes().iter().map(|node| node.direct_url());
+    let builder = Redlock::builder().urls(direct).restart_guard(false);
+    let holder = builder.connect().await.unwrap();
+    let held = holder.lock("x").acquire().await.unwrap();
+    let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
+    let redlock = builder.connect().await.unwrap();
+    let listening = async |connections: usize| {
+        for node in testbed.nodes() {
+            eventually("listening", async || {
+                let list = node.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).await.unwrap();
+                list.as_str().unwrap().lines().count() == connections
+            })
+            .await;
+        }
+    };
+    let waiter = tokio::spawn(redlock.lock("x").forever().acquire());
+    listening(1).await;
+    strand(&testbed);
+    // The servers do not know that the first ones are dead.
+    listening(2).await;
+    assert_eq!(held.release().await, ReleaseOutcome::Released);
+    drop(waiter.await.unwrap().unwrap());
+}
