@@ -1,5 +1,7 @@
 //! One connection to one server: opened, probed, used until it breaks, never reconnected; `keeper.rs` makes the next one.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -72,6 +74,8 @@ pub(super) struct Endpoint {
     pub(super) last_used: Mutex<Option<(MemoryId, i64)>>,
     /// How many connections have passed the probe.
     pub(super) opened: AtomicU64,
+    /// What was warned of: said once, and not with each connection.
+    pub(super) warned: Mutex<HashSet<String>>,
 }
 
 impl Endpoint {
@@ -89,6 +93,12 @@ impl Endpoint {
         let period = i64::try_from(self.look_period.as_micros()).unwrap_or(i64::MAX);
         let last = *lock(&self.last_used);
         last.is_some_and(|(used, at)| used != memory && age > now.saturating_sub(at).saturating_add(period))
+    }
+
+    fn warn_once(&self, what: String, warning: &dyn fmt::Display) {
+        if lock(&self.warned).insert(what) {
+            tracing::warn!(node = &*self.name, "{warning}");
+        }
     }
 
     pub(super) fn database(&self) -> u8 {
@@ -181,12 +191,12 @@ impl Link {
             version = &*facts.version,
             "node connected"
         );
+        for warning in &link.warnings {
+            endpoint.warn_once(warning.clone(), warning);
+        }
         // A young memory is told by `left_out` for as long as it is one.
-        let youth = link
-            .too_early(Some(endpoint.window))
-            .map(|fault| fault.to_string());
-        for warning in link.warnings.iter().chain(&youth) {
-            tracing::warn!(node = &*endpoint.name, "{warning}");
+        if let Some(fault) = link.too_early(Some(endpoint.window)) {
+            endpoint.warn_once(format!("{:?}", link.memory().id), &fault);
         }
         Ok(link)
     }

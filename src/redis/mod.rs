@@ -56,7 +56,7 @@ mod time;
 mod tls;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -162,6 +162,7 @@ impl RedisNode {
                 disowned: Arc::default(),
                 last_used: Default::default(),
                 opened: Default::default(),
+                warned: Mutex::default(),
             });
             let lane = Arc::new(Lane::new(time));
             Member { endpoint, lane }

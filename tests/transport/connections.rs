@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use crate::log::Log;
 use crate::{PATIENCE, connect, eventually, grants, is_up, keys, only_fault, testbed};
 
 /// T4, A9: the lane gives the hung connection up, and what the old one still delivers is refused.
@@ -111,6 +112,29 @@ async fn script_calls_keep_the_patience_they_are_given() {
     })
     .await;
     node.resume().unwrap();
+}
+
+#[tokio::test]
+async fn a_node_is_warned_of_once_and_not_with_each_connection() {
+    let (log, _guard) = Log::start();
+    let testbed = Testbed::builder()
+        .nodes(1)
+        .arg("appendonly", "no")
+        .start()
+        .await
+        .unwrap();
+    let redlock = connect(&testbed).await;
+    for _ in 0..3 {
+        let cut = ["CLIENT", "KILL", "TYPE", "normal"];
+        testbed.nodes()[0].command(&cut).await.unwrap();
+        eventually("connected again", async || {
+            redlock.lock("x").try_acquire().await.is_ok()
+        })
+        .await;
+    }
+    let text = log.text();
+    assert!(text.matches("node connected").count() > 3, "{text}");
+    assert_eq!(text.matches("appendonly is off").count(), 1, "{text}");
 }
 
 /// A connection that was of use and is lost is opened again at once. `QUORLOCK_GRANTS` asks for more.

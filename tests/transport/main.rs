@@ -9,6 +9,8 @@ mod common;
 mod connections;
 mod credentials;
 mod faults;
+#[path = "../common/log.rs"]
+mod log;
 mod raises;
 mod requests;
 mod rights;
