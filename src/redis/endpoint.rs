@@ -59,13 +59,16 @@ impl NodeConfig {
         {
             return Err(wrong("no scheme; write redis://host:port".into()));
         }
+        if has_bare_ipv6(text) {
+            return Err(wrong("an IPv6 address needs brackets: redis://[::1]:6379".into()));
+        }
         let url = Url::parse(text).map_err(|error| match text.contains('@') {
             true => wrong(format!(
                 "{error}; write %2F for a '/' in a password, %40 for a '@', %3A for a ':'"
             )),
             false => wrong(error.to_string()),
         })?;
-        parse(&url).map_err(wrong)
+        parse(text, &url).map_err(wrong)
     }
 
     /// Takes a configuration of the `fred` client, for what no URL can say.
@@ -181,10 +184,10 @@ impl fmt::Debug for NodeConfig {
 
 const NOT_ONE_MASTER: &str = "each node must be one independent master, not a cluster or a sentinel";
 
-fn parse(url: &Url) -> Result<NodeConfig, String> {
+fn parse(text: &str, url: &Url) -> Result<NodeConfig, String> {
     match url.scheme() {
-        "redis" | "valkey" => over_tcp(url, false),
-        "rediss" | "valkeys" => over_tcp(url, true),
+        "redis" | "valkey" => over_tcp(text, url, false),
+        "rediss" | "valkeys" => over_tcp(text, url, true),
         "redis+unix" | "valkey+unix" | "unix" => over_unix(url),
         scheme if scheme.contains("cluster") || scheme.contains("sentinel") => Err(NOT_ONE_MASTER.into()),
         scheme => Err(format!(
@@ -193,7 +196,7 @@ fn parse(url: &Url) -> Result<NodeConfig, String> {
     }
 }
 
-fn over_tcp(url: &Url, tls: bool) -> Result<NodeConfig, String> {
+fn over_tcp(text: &str, url: &Url, tls: bool) -> Result<NodeConfig, String> {
     let host = match url.host() {
         Some(Host::Domain(name)) if !name.is_empty() => decoded(name)?,
         Some(Host::Ipv4(ip)) => ip.to_string(),
@@ -209,6 +212,10 @@ fn over_tcp(url: &Url, tls: bool) -> Result<NodeConfig, String> {
         number => Some(database(number)?),
     };
     let username = Some(decoded(url.username())?).filter(|name| !name.is_empty());
+    // The parser drops an empty one.
+    if url.password().is_none() && text.split(['/', '?', '#']).any(|part| part.contains(":@")) {
+        given(String::new())?;
+    }
     let password = url.password().map(decoded).transpose()?;
     let port = url.port().unwrap_or(DEFAULT_PORT);
     let config = Config {
@@ -258,7 +265,7 @@ fn over_unix(url: &Url) -> Result<NodeConfig, String> {
         match &*name {
             "db" => config.database = Some(database(&value)?),
             "username" => config.username = Some(value.into_owned()),
-            "password" => config.password = Some(value.into_owned()),
+            "password" => config.password = Some(given(value.into_owned())?),
             _ => return Err(unknown_parameter(&name)),
         }
     }
@@ -283,6 +290,22 @@ fn name_of(config: &Config) -> Option<Arc<str>> {
         Some(database) if database > 0 => format!("{address}/{database}").into(),
         _ => address.into(),
     })
+}
+
+/// Whether the host is an IPv6 address without the brackets that tell it from a port.
+fn has_bare_ipv6(text: &str) -> bool {
+    let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    host.matches(':').count() > 1 && host.chars().all(|c| c == ':' || c.is_ascii_hexdigit())
+}
+
+/// An empty password is one that was to be filled in.
+fn given(password: String) -> Result<String, String> {
+    match password.is_empty() {
+        true => Err("an empty password; leave it out for a server without one".into()),
+        false => Ok(password),
+    }
 }
 
 fn refuse_fragment(url: &Url) -> Result<(), String> {
@@ -436,6 +459,11 @@ mod tests {
             ("unix:///r.sock?password=abc&SECRET", "unknown parameter"),
             ("unix:///r.sock?x=1&password=@SECRET", "unknown parameter"),
             ("redis://u:SECRET@h:port", "invalid port number"),
+            ("redis://::1:6379", "needs brackets: redis://[::1]:6379"),
+            ("redis://:SECRET@fe80::1:6379/2", "needs brackets"),
+            ("redis://:@h", "an empty password"),
+            ("redis://u:@h/1", "an empty password"),
+            ("unix:///r.sock?password=", "an empty password"),
             ("redis+unix://host/path", "absolute"),
             ("unix:///", "no path"),
             ("unix:///r.sock?password=SECRET&x=1", "unknown parameter"),
