@@ -1,7 +1,6 @@
 //! From asking for a lock to having it: attempts (A1-A6), and what comes between them (W1, W2).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -23,20 +22,20 @@ use crate::wait::Waiting;
 const JUST_NOW: Duration = Duration::from_millis(100);
 
 /// One acquire.
-pub(crate) struct Acquire<'a> {
-    pub(crate) nodes: &'a Nodes,
-    pub(crate) janitor: &'a Janitor,
-    pub(crate) shut_down: &'a AtomicBool,
-    pub(crate) resource: &'a Arc<str>,
-    pub(crate) key: &'a Arc<str>,
+pub(crate) struct Acquire {
+    pub(crate) nodes: Nodes,
+    pub(crate) janitor: Janitor,
+    pub(crate) queues: Queues<Arc<Told>>,
+    pub(crate) resource: Arc<str>,
+    pub(crate) key: Arc<str>,
     pub(crate) terms: Terms,
     pub(crate) waiting: Waiting,
 }
 
-impl Acquire<'_> {
+impl Acquire {
     /// In a single attempt.
-    pub(crate) async fn once(mut self, queues: &Queues<Arc<Told>>) -> Result<Lease, AcquireError> {
-        let defeat = match self.attempt(queues).await? {
+    pub(crate) async fn once(mut self) -> Result<Lease, AcquireError> {
+        let defeat = match self.attempt().await {
             Ok(lease) => return Ok(lease),
             Err(defeat) => defeat,
         };
@@ -45,13 +44,13 @@ impl Acquire<'_> {
     }
 
     /// W1: one of this process at a time.
-    pub(crate) async fn queued(mut self, queues: &Queues<Arc<Told>>) -> Result<Lease, AcquireError> {
-        let (home, question) = (self.janitor.home(), self.terms.question());
-        let mut place = queues.enter(self.key, question);
+    pub(crate) async fn queued(mut self) -> Result<Lease, AcquireError> {
+        let home = self.janitor.home().clone();
+        let mut place = self.queues.enter(&self.key, self.terms.question());
         loop {
             let in_front = place.reach_the_front(self.waiting.end(), &home.runtime).await;
             if !in_front {
-                return self.last_question(&place, queues).await;
+                return self.last_question(&place).await;
             }
             if let Some(told) = self.recently_told(&place) {
                 // Whoever asked last did so for all whose time is up.
@@ -61,16 +60,16 @@ impl Acquire<'_> {
                 self.waiting.learn(told.out_of_reach_since);
                 if !told.defeat.is_for_all() && place.is_mixed() && told.at.elapsed() < JUST_NOW {
                     place.give_way();
-                    self.rest(Instant::now() + JUST_NOW, &place).await;
+                    self.rest(Instant::now() + JUST_NOW).await;
                     continue;
                 }
             }
-            let mut head = Head::new(&place, self.nodes, home);
+            let mut head = Head::new(&place, &self.nodes, &home);
             head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
                 .await;
             let moment = loop {
                 head.asks();
-                let defeat = match self.attempt(queues).await? {
+                let defeat = match self.attempt().await {
                     Ok(lease) => {
                         head.got();
                         tell_no_outage(&place);
@@ -91,27 +90,19 @@ impl Acquire<'_> {
                 head.wait(moment, &mut self.waiting).await;
             };
             place.give_way();
-            self.rest(moment, &place).await;
+            self.rest(moment).await;
         }
     }
 
     /// Waits without a place in front.
-    async fn rest(&self, until: Instant, place: &Place<Arc<Told>>) {
+    async fn rest(&self, until: Instant) {
         let until = self.waiting.end().map_or(until, |end| until.min(end));
-        tokio::select! {
-            () = sleep_until(&self.janitor.home().runtime, until) => {}
-            () = place.closed() => {}
-        }
+        sleep_until(&self.janitor.home().runtime, until).await;
     }
 
-    /// Time is up, or nobody is to wait any more: asks, if nobody in this process has since this one came, for all who have no time
-    /// left either.
-    async fn last_question(
-        mut self,
-        place: &Place<Arc<Told>>,
-        queues: &Queues<Arc<Told>>,
-    ) -> Result<Lease, AcquireError> {
-        let home = self.janitor.home();
+    /// Time is up: asks, if nobody in this process has since this one came, for all who have no time left either.
+    async fn last_question(mut self, place: &Place<Arc<Told>>) -> Result<Lease, AcquireError> {
+        let home = self.janitor.home().clone();
         let told = |acquire: &Self| {
             let still_held = || {
                 place
@@ -120,9 +111,6 @@ impl Acquire<'_> {
             };
             acquire.recently_told(place).or_else(still_held)
         };
-        if self.is_shut_down() {
-            return Err(AcquireError::ShutDown);
-        }
         if let Some(told) = told(&self) {
             return Err(self.failed(told.defeat_now()));
         }
@@ -130,7 +118,7 @@ impl Acquire<'_> {
         if let Some(told) = told(&self) {
             return Err(self.failed(told.defeat_now()));
         }
-        let defeat = match self.attempt(queues).await? {
+        let defeat = match self.attempt().await {
             Ok(lease) => {
                 tell_no_outage(place);
                 return Ok(lease);
@@ -159,31 +147,17 @@ impl Acquire<'_> {
         })));
     }
 
-    async fn attempt(&self, queues: &Queues<Arc<Told>>) -> Result<Result<Lease, Defeat>, AcquireError> {
-        // Seen by a shutdown that begins from here on, or sees it.
-        let _under_way = self.janitor.under_way();
-        if self.is_shut_down() {
-            return Err(AcquireError::ShutDown);
-        }
-        let outcome = match self.attempt_once(queues).await {
+    async fn attempt(&self) -> Result<Lease, Defeat> {
+        match self.attempt_once().await {
             // What clocks did before is known now.
-            Err(defeat) if defeat.how == How::ClocksMoved => self.attempt_once(queues).await,
+            Err(defeat) if defeat.how == How::ClocksMoved => self.attempt_once().await,
             outcome => outcome,
-        };
-        match outcome {
-            // Shut down meanwhile: nobody would wait for the end of this one.
-            Ok(_) if self.is_shut_down() => Err(AcquireError::ShutDown),
-            outcome => Ok(outcome),
         }
     }
 
-    fn is_shut_down(&self) -> bool {
-        self.shut_down.load(Ordering::SeqCst)
-    }
-
-    async fn attempt_once(&self, queues: &Queues<Arc<Told>>) -> Result<Lease, Defeat> {
-        let (janitor, terms) = (self.janitor, &self.terms);
-        let mut claim = Claim::acquire(self.nodes, janitor, self.key.clone(), terms);
+    async fn attempt_once(&self) -> Result<Lease, Defeat> {
+        let (janitor, terms) = (&self.janitor, &self.terms);
+        let mut claim = Claim::acquire(&self.nodes, janitor, self.key.clone(), terms);
         // A lost claim is dropped on return, and so cleaned up (A6).
         if claim.verdict().await != Verdict::Won {
             // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
@@ -227,7 +201,7 @@ impl Acquire<'_> {
             return Err(defeat);
         }
         let round_trip = claim.attempt().round_trip();
-        let (holding, held_by) = queues.got(self.key, self.nodes.len(), round_trip);
+        let (holding, held_by) = self.queues.got(&self.key, self.nodes.len(), round_trip);
         claim.won(Arc::new(holding));
         let hold = Hold::new(self.resource.clone(), *terms, votes, token, expiries, claim);
         let lease = Lease::start(hold);

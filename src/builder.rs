@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::clock::{self, Clock, Slept};
 use crate::error::{ConnectError, NodeVote, Votes};
@@ -17,6 +16,8 @@ use crate::protocol::quorum::quorum;
 use crate::redis::{NodeConfig, Part, RedisNode, Registrations, Settings, registrations};
 use crate::redlock::Redlock;
 use crate::round::{Home, Owners};
+use crate::runtime::Runtime;
+use crate::timer::sleep_until;
 
 /// Once a quorum is up, the others get this long to be found misconfigured.
 const GRACE: Duration = Duration::from_millis(250);
@@ -220,6 +221,16 @@ impl RedlockBuilder {
         options::check_prefix(&self.prefix)?;
         let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
         check_count(configs.len())?;
+        if let Err(error) = Runtime::current_with_io() {
+            let reason: Arc<str> = error.to_string().into();
+            let mut none = Registrations::default();
+            for config in configs {
+                let reason = reason.clone();
+                none.faults
+                    .push((config.name().clone(), Fault::Disconnected { reason }));
+            }
+            return Ok(none);
+        }
         Ok(registrations(configs, &self.prefix, self.connect_timeout).await)
     }
 
@@ -233,12 +244,13 @@ impl RedlockBuilder {
     /// * [`ConnectError::Misconfigured`]: a node is a replica, a member of a cluster, or the same server as another.
     /// * [`ConnectError::NoQuorum`]: too few nodes came up in time, each with its reason.
     /// * [`ConnectError::OtherNodes`]: other clients use another list of nodes.
-    /// * [`ConnectError::NoRuntime`]: not within a tokio runtime.
+    /// * [`ConnectError::NoRuntime`], [`ConnectError::IncompleteRuntime`]: not within a tokio runtime, or that has no timers, or
+    ///   no input and output. (tokio itself tells the latter with a panic, which is caught.)
     ///
     /// # Cancel safety
     /// Dropping the future closes the connections.
     pub async fn connect(self) -> Result<Redlock, ConnectError> {
-        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        let runtime = Runtime::current_with_io()?;
         let timeout = self.connect_timeout;
         if timeout.is_zero() || timeout > MAX_CONNECT_TIMEOUT {
             return Err(OptionError::ConnectTimeout { timeout }.into());
@@ -269,7 +281,7 @@ impl RedlockBuilder {
             part: self.part,
         };
         let nodes = RedisNode::set(configs, &settings, &home.runtime, &home.clock, &home.closed);
-        quorum_is_up(&nodes, timeout, terms.guard, self.part).await?;
+        quorum_is_up(&nodes, timeout, terms.guard, self.part, &home.runtime).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
         Ok(Redlock::from_parts(nodes, self.prefix, defaults, home))
     }
@@ -277,9 +289,9 @@ impl RedlockBuilder {
     /// Uses nodes of your own making, for instance simulated ones, in place of those added before.
     ///
     /// # Errors
-    /// [`ConnectError::Options`], [`ConnectError::NoRuntime`].
+    /// [`ConnectError::Options`], [`ConnectError::NoRuntime`], [`ConnectError::IncompleteRuntime`].
     pub fn custom_nodes(self, nodes: Vec<Arc<dyn Node>>) -> Result<Redlock, ConnectError> {
-        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        let runtime = Runtime::current()?;
         let defaults = self.defaults.of_manager();
         defaults.terms()?;
         options::check_prefix(&self.prefix)?;
@@ -314,6 +326,7 @@ async fn quorum_is_up(
     timeout: Duration,
     guard: Option<Duration>,
     part: Part,
+    runtime: &Runtime,
 ) -> Result<(), ConnectError> {
     let started = Instant::now();
     let end = started + timeout;
@@ -367,7 +380,7 @@ async fn quorum_is_up(
         let mut changes: FuturesUnordered<_> = watches.iter_mut().map(|watch| watch.changed()).collect();
         tokio::select! {
             _ = changes.next() => {}
-            () = sleep_until(end) => {}
+            () = sleep_until(runtime, end) => {}
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) async fn certify(
             Ruling::Raise(token) => {
                 if target != Some(token) {
                     target = Some(token);
-                    timer.as_mut().reset(until.min(Instant::now() + budget));
+                    timer.set(acquire.until(until.min(Instant::now() + budget)));
                 }
                 for node in certification.behind(token) {
                     if asked[node] == target {

@@ -208,6 +208,15 @@ pub enum ConnectError {
     /// Not called within a tokio runtime.
     #[error("not within a tokio runtime: connect needs one to run its connections on")]
     NoRuntime,
+    /// The tokio runtime was built without a part that connections need.
+    #[error(
+        "the tokio runtime was built without {needs}: build it with .enable_all(), for connections and leases need input, \
+         output and timers"
+    )]
+    IncompleteRuntime {
+        /// What its builder was not told: `enable_time` or `enable_io`.
+        needs: &'static str,
+    },
 }
 
 fn missing(votes: &Votes) -> String {
@@ -294,6 +303,12 @@ pub enum AcquireError {
     /// [`Redlock::shutdown`](crate::Redlock::shutdown) was called.
     #[error("this Redlock is shut down")]
     ShutDown,
+    /// The tokio runtime that the manager was connected on has ended, and its connections with it.
+    #[error(
+        "the tokio runtime that this Redlock was connected on has ended, and its connections with it: connect on a runtime \
+         that lives for as long as locks are taken"
+    )]
+    RuntimeEnded,
 }
 
 impl AcquireError {
@@ -303,7 +318,10 @@ impl AcquireError {
             AcquireError::Held { votes, .. }
             | AcquireError::NoQuorum { votes, .. }
             | AcquireError::TooLate { votes, .. } => Some(votes),
-            AcquireError::Options(_) | AcquireError::OtherNodes { .. } | AcquireError::ShutDown => None,
+            AcquireError::Options(_)
+            | AcquireError::OtherNodes { .. }
+            | AcquireError::ShutDown
+            | AcquireError::RuntimeEnded => None,
         }
     }
 }

@@ -184,7 +184,6 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
             }
             tokio::select! {
                 biased;
-                () = self.place.closed() => return,
                 () = self.place.freed() => {
                     waiting.has_reason();
                     outlook.chance = self.let_others_go_first();

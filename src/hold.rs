@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -17,6 +16,7 @@ use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
 use crate::queue::Held;
 use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round};
+use crate::runtime::Runtime;
 use crate::stragglers::Stragglers;
 use crate::timer::sleep_until;
 
@@ -142,7 +142,7 @@ impl Hold {
         self.home.clock.now()
     }
 
-    pub(crate) fn runtime(&self) -> &Handle {
+    pub(crate) fn runtime(&self) -> &Runtime {
         &self.home.runtime
     }
 

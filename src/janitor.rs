@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::mutex::lock;
 use crate::node::{Fault, Node, Reply, Request};
 use crate::protocol::backoff::Backoff;
 use crate::round::{self, Answer, Home, Nodes};
@@ -34,6 +35,8 @@ const MOST_KEPT: usize = 100_000;
 pub(crate) struct Janitor {
     home: Home,
     pending: TaskTracker,
+    /// From when on everything that was handed in has expired, and has been asked about.
+    gone_by: Arc<Mutex<Instant>>,
     nodes: Nodes,
     desks: Arc<[Desk]>,
 }
@@ -121,6 +124,7 @@ impl Janitor {
         Janitor {
             home,
             pending: TaskTracker::new(),
+            gone_by: Arc::new(Mutex::new(Instant::now())),
             nodes: nodes.clone(),
             desks,
         }
@@ -136,6 +140,11 @@ impl Janitor {
     /// shall not find what has just been given up.
     pub(crate) fn remove(&self, node: usize, mut leftover: Leftover) {
         let desk = &self.desks[node];
+        {
+            let mut gone_by = lock(&self.gone_by);
+            let last_asked = leftover.until.max(leftover.last_word.from).max(Instant::now());
+            *gone_by = gone_by.max(last_asked + BUDGET);
+        }
         let mut room = None;
         if desk.fails.load(Relaxed) {
             leftover.take_long();
@@ -158,15 +167,20 @@ impl Janitor {
         });
     }
 
-    /// Something is under way that may have to be removed: counts as not removed for as long as the token lives.
-    pub(crate) fn under_way(&self) -> TaskTrackerToken {
-        self.pending.token()
-    }
-
-    /// Waits until everything is removed: confirmed by its node, or expired.
+    /// Waits until everything is removed: confirmed by its node, or expired, also where nobody drives the runtime.
     pub(crate) async fn finished(&self) {
         self.pending.close();
-        self.pending.wait().await;
+        loop {
+            let gone_by = *lock(&self.gone_by);
+            tokio::select! {
+                biased;
+                () = self.pending.wait() => return,
+                () = crate::timer::sleep_until(&self.home.runtime, gone_by) => {}
+            }
+            if *lock(&self.gone_by) == gone_by {
+                return;
+            }
+        }
     }
 }
 

@@ -26,11 +26,13 @@ mod redis;
 mod redlock;
 mod renewal;
 mod round;
+mod runtime;
 mod stragglers;
 #[cfg(feature = "testbed")]
 pub mod testbed;
 mod timer;
 mod turns;
+mod under_way;
 mod wait;
 mod watchdog;
 

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Mutex as Turn, MutexGuard, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
@@ -18,6 +17,7 @@ use crate::ear::Announcements;
 use crate::mutex::lock;
 use crate::options::Question;
 use crate::round::{Home, Nodes};
+use crate::runtime::Runtime;
 use crate::timer::sleep_until;
 use crate::turns::{Position, Turns};
 
@@ -103,8 +103,8 @@ impl<T: Send + 'static> Queues<T> {
 }
 
 impl<T: Clone + Send + 'static> Place<T> {
-    /// Waits to be in front, until `end` at most or until nobody is to wait any more; whether it is. Cancel safe.
-    pub(crate) async fn reach_the_front(&mut self, end: Option<Instant>, home: &Handle) -> bool {
+    /// Waits to be in front, until `end` at most; whether it is. Cancel safe.
+    pub(crate) async fn reach_the_front(&mut self, end: Option<Instant>, home: &Runtime) -> bool {
         let queue = &self.stay.queue;
         if let Ok(turn) = queue.turn.clone().try_lock_owned() {
             self.turn = Some(turn);
@@ -120,8 +120,6 @@ impl<T: Clone + Send + 'static> Place<T> {
             biased;
             turn = queue.turn.clone().lock_owned() => self.turn = Some(turn),
             () = time_is_up => return false,
-            // Who is in front may not be looking.
-            () = self.closed() => return false,
         }
         true
     }
@@ -138,7 +136,7 @@ impl<T: Clone + Send + 'static> Place<T> {
 
     /// When time is up: waits until nobody else asks for the last time, up to `limit`. For as long as what is returned lives, none
     /// does.
-    pub(crate) async fn last_question(&self, limit: Duration, home: &Handle) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) async fn last_question(&self, limit: Duration, home: &Runtime) -> Option<MutexGuard<'_, ()>> {
         tokio::select! {
             biased;
             turn = self.stay.queue.last_question.lock() => Some(turn),
@@ -159,11 +157,6 @@ impl<T: Clone + Send + 'static> Place<T> {
     /// Waits until this process gives the lock up. It may have done so just before.
     pub(crate) async fn freed(&self) {
         self.stay.queue.freed.notified().await;
-    }
-
-    /// Waits until nobody is to wait any more.
-    pub(crate) async fn closed(&self) {
-        self.stay.queues.closed.cancelled().await;
     }
 
     /// Until when somebody of this process holds the lock.
@@ -251,12 +244,12 @@ mod tests {
 
     async fn is_in_front(place: &mut Place<u32>) -> bool {
         let soon = Some(Instant::now() + MOMENT);
-        place.reach_the_front(soon, &Handle::current()).await
+        place.reach_the_front(soon, &Runtime::current().unwrap()).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_to_come_is_the_first_in_front_and_leavers_are_skipped() {
-        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
+        let queues = Queues::<u32>::new(&Runtime::current().unwrap(), CancellationToken::new());
         let key: Arc<str> = "job".into();
         let mut first = enter(&queues, &key);
         assert!(is_in_front(&mut first).await);
@@ -265,7 +258,7 @@ mod tests {
         for number in 0..10 {
             let (mut place, order) = (enter(&queues, &key), order.clone());
             tasks.push(tokio::spawn(async move {
-                assert!(place.reach_the_front(None, &Handle::current()).await);
+                assert!(place.reach_the_front(None, &Runtime::current().unwrap()).await);
                 lock(&order).push(number);
                 tokio::task::yield_now().await;
             }));
@@ -285,7 +278,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn queues_are_independent_and_end_with_their_last_place() {
-        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
+        let queues = Queues::<u32>::new(&Runtime::current().unwrap(), CancellationToken::new());
         let mut places: Vec<_> = ["a", "b"].map(|key| enter(&queues, &key.into())).into();
         for place in &mut places {
             assert!(is_in_front(place).await);
@@ -302,7 +295,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn news_reach_who_is_in_front_even_if_they_come_first() {
-        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
+        let queues = Queues::<u32>::new(&Runtime::current().unwrap(), CancellationToken::new());
         let key: Arc<str> = "job".into();
         let (early, late) = (queues.got(&key, 3, MOMENT).0, queues.got(&key, 3, MOMENT).0);
         early.freed();
@@ -317,7 +310,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whose_turn_it_is_is_remembered_for_a_moment_and_not_when_all_is_over() {
-        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
+        let queues = Queues::<u32>::new(&Runtime::current().unwrap(), CancellationToken::new());
         let open = queues.until_closed();
         let key: Arc<str> = "job".into();
         for _ in 0..2 {
@@ -346,7 +339,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_one_was_told_the_others_know() {
-        let queues = Queues::<u32>::new(&Handle::current(), CancellationToken::new());
+        let queues = Queues::<u32>::new(&Runtime::current().unwrap(), CancellationToken::new());
         let (first, second) = (enter(&queues, &"job".into()), enter(&queues, &"job".into()));
         assert_eq!(second.told(), None);
         first.tell(Some(7));
@@ -356,8 +349,12 @@ mod tests {
 
     #[test]
     fn a_queue_that_two_leave_at_the_same_time_ends() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let queues = Queues::<u32>::new(runtime.handle(), CancellationToken::new());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let _home = runtime.enter();
+        let queues = Queues::<u32>::new(&Runtime::current().unwrap(), CancellationToken::new());
         let key: Arc<str> = "job".into();
         let barrier = std::sync::Barrier::new(2);
         for _ in 0..2_000 {

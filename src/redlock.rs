@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use tokio_util::sync::DropGuard;
 
 use crate::acquire::{Acquire, Told};
@@ -16,13 +16,15 @@ use crate::node::{Fault, NodeState};
 use crate::options::{self, LockOptions, Wait};
 use crate::queue::Queues;
 use crate::round::{Home, Nodes};
+use crate::under_way::{End, UnderWay};
 use crate::wait::Waiting;
 
 /// A set of independent Redis or Valkey masters on which locks are held.
 ///
 /// Make one per process and clone it freely: clones share their connections, one per node, and a second one while anybody waits
 /// for a lock that is held in another process. It lives on the tokio runtime
-/// that it was connected on; locks may be taken from others too.
+/// that it was connected on; locks may be taken from others too, and without one. When that runtime ends, its leases can no longer
+/// be extended, and calls say so.
 #[derive(Clone)]
 pub struct Redlock {
     inner: Arc<Inner>,
@@ -33,7 +35,7 @@ struct Inner {
     prefix: String,
     defaults: LockOptions,
     janitor: Janitor,
-    shut_down: AtomicBool,
+    acquires: Arc<UnderWay<Result<Lease, AcquireError>>>,
     queues: Queues<Arc<Told>>,
     _open: DropGuard,
 }
@@ -75,17 +77,24 @@ impl Redlock {
     }
 
     pub(crate) fn from_parts(nodes: Nodes, prefix: String, defaults: LockOptions, home: Home) -> Redlock {
-        home.runtime.spawn(home.clock.look_out());
+        let acquires = Arc::new(UnderWay::new());
+        home.runtime.watch(home.clock.look_out(), {
+            let acquires = Arc::downgrade(&acquires);
+            move || {
+                if let Some(acquires) = acquires.upgrade() {
+                    acquires.end(End::RuntimeEnded);
+                }
+            }
+        });
         let queues = Queues::new(&home.runtime, home.closed.clone());
         let janitor = Janitor::new(&nodes, home);
-        let shut_down = AtomicBool::new(false);
         Redlock {
             inner: Arc::new(Inner {
                 nodes,
                 prefix,
                 defaults,
                 janitor,
-                shut_down,
+                acquires,
                 _open: queues.until_closed(),
                 queues,
             }),
@@ -116,16 +125,16 @@ impl Redlock {
         self.inner.nodes.iter().map(status).collect()
     }
 
-    /// Refuses new locks from now on, also to those who wait for one already. Then waits until everything that dropped
-    /// leases, lost attempts and cancelled calls left on nodes is deleted or has expired: at most for the longest TTL in use.
+    /// Refuses new locks from now on, and ends every acquire under way with [`AcquireError::ShutDown`], also those whose futures
+    /// are kept and not polled. Then waits until everything that dropped leases, lost attempts and cancelled calls left on nodes is
+    /// deleted or has expired: at most for the longest TTL in use, and a node budget and a second more.
     ///
     /// Leases still held stay held; release them first. Call this before the runtime ends, for clean-ups end with it.
     ///
     /// # Cancel safety
     /// Cancel safe; the clean-ups go on.
     pub async fn shutdown(&self) {
-        self.inner.shut_down.store(true, Ordering::SeqCst);
-        // Those who wait see that when they ask. They may have no other reason to for a long time.
+        self.inner.acquires.end(End::ShutDown);
         self.inner.queues.close();
         self.inner.janitor.finished().await;
     }
@@ -219,7 +228,7 @@ impl LockRequest {
     ///
     /// # Errors
     /// [`AcquireError::Held`] if somebody else has it, [`AcquireError::NoQuorum`] if too few nodes answer: each with what
-    /// every node said.
+    /// every node said. [`AcquireError::RuntimeEnded`] once the runtime is gone that the manager was connected on.
     ///
     /// # Cancel safety
     /// Cancel safe at any point: whatever was set on nodes is deleted in the background.
@@ -232,19 +241,24 @@ impl LockRequest {
         let terms = self.options.terms()?;
         let key = options::key(&inner.prefix, &self.resource)?;
         let acquire = Acquire {
-            nodes: &inner.nodes,
-            janitor: &inner.janitor,
-            shut_down: &inner.shut_down,
-            resource: &self.resource,
-            key: &key,
+            nodes: inner.nodes.clone(),
+            janitor: inner.janitor.clone(),
+            queues: inner.queues.clone(),
+            resource: self.resource.clone(),
+            key,
             terms,
             waiting: Waiting::new(self.options.wait, self.options.backoff, terms.ttl),
         };
-        match self.options.wait {
+        let call = match self.options.wait {
             // A single attempt does not wait, for its turn neither.
-            Wait::Try => acquire.once(&inner.queues).await,
-            Wait::Within(_) | Wait::Forever => acquire.queued(&inner.queues).await,
-        }
+            Wait::Try => acquire.once().boxed(),
+            Wait::Within(_) | Wait::Forever => acquire.queued().boxed(),
+        };
+        let outcome = inner.acquires.run(call).await;
+        outcome.unwrap_or_else(|end| match end {
+            End::ShutDown => Err(AcquireError::ShutDown),
+            End::RuntimeEnded => Err(AcquireError::RuntimeEnded),
+        })
     }
 
     /// Acquires the lock in a single attempt: the answer comes normally after one round trip, and within a

@@ -9,8 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
@@ -18,6 +17,7 @@ use crate::error::{NodeVote, Votes, vote};
 use crate::node::{Action, Fault, Fencing, Node, NodeState, OwnerToken, Reply, Request};
 use crate::protocol::fencing::credible;
 use crate::protocol::quorum::{Tally, Verdict, Vote};
+use crate::runtime::Runtime;
 use crate::timer::sleep_until;
 
 /// The nodes of one set.
@@ -71,7 +71,7 @@ impl Before {
 /// Where a manager lives: the runtime that its connections and clean-ups run on, and its clock.
 #[derive(Clone)]
 pub(crate) struct Home {
-    pub(crate) runtime: Handle,
+    pub(crate) runtime: Runtime,
     pub(crate) clock: Clock,
     /// The manager takes no new locks any more.
     pub(crate) closed: CancellationToken,
@@ -95,7 +95,7 @@ impl fmt::Debug for Home {
 }
 
 impl Home {
-    pub(crate) fn new(runtime: Handle, clock: Clock, nodes: usize, owners: Owners) -> Self {
+    pub(crate) fn new(runtime: Runtime, clock: Clock, nodes: usize, owners: Owners) -> Self {
         Home {
             runtime,
             clock,
@@ -281,7 +281,7 @@ impl Round {
     }
 
     /// Waits for a moment.
-    pub(crate) fn until(&self, moment: Instant) -> Sleep {
+    pub(crate) fn until(&self, moment: Instant) -> impl Future<Output = ()> + Send + use<> {
         sleep_until(&self.home.runtime, moment)
     }
 

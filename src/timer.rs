@@ -1,10 +1,40 @@
 //! Timers that work wherever a lock is used from.
 
-use tokio::runtime::Handle;
+mod thread;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use tokio::time::{Instant, Sleep};
 
-/// A timer of the runtime that this is called on, or of `home` where there is none.
-pub(crate) fn sleep_until(home: &Handle, at: Instant) -> Sleep {
-    let _home = Handle::try_current().is_err().then(|| home.enter());
-    tokio::time::sleep_until(at)
+use crate::runtime::Runtime;
+
+/// Waits until `at`. Where it is polled on the manager's runtime, that one's timers are used.
+///
+/// Anywhere else they may have no driver: other runtimes are built without timers, or there is none, or the manager's has ended
+/// or is not driven. A thread keeps the time there.
+pub(crate) fn sleep_until(home: &Runtime, at: Instant) -> impl Future<Output = ()> + Send + use<> {
+    let home = home.clone();
+    async move {
+        let mut sleep = pin!(None::<Sleep>);
+        let mut alarm = None;
+        poll_fn(|cx| {
+            if !home.is_current() {
+                sleep.set(None);
+                return alarm
+                    .get_or_insert_with(|| thread::Alarm::at(at.into_std()))
+                    .poll(cx.waker());
+            }
+            alarm = None;
+            if sleep.is_none() {
+                sleep.set(Some(tokio::time::sleep_until(at)));
+            }
+            match sleep.as_mut().as_pin_mut() {
+                Some(sleep) => sleep.poll(cx),
+                None => Poll::Pending,
+            }
+        })
+        .await;
+    }
 }

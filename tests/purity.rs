@@ -23,7 +23,7 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 25] = [
+const LAYERS: [&[&str]; 27] = [
     &["builder", "redlock"],
     &["acquire"],
     &["lease"],
@@ -41,6 +41,8 @@ const LAYERS: [&[&str]; 25] = [
     &["turns"],
     &["round"],
     &["timer"],
+    &["under_way"],
+    &["runtime"],
     &["error"],
     &["redis"],
     &["clock"],

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Queue, REMEMBERED};
 use crate::mutex::lock;
+use crate::runtime::Runtime;
 use crate::timer::sleep_until;
 
 /// The queues of one manager. `T` is what whoever is in front was told last.
 pub(crate) struct Queues<T> {
     by_key: Arc<Mutex<ByKey<T>>>,
-    home: Handle,
+    home: Runtime,
     /// Nothing is remembered any more.
     pub(super) closed: CancellationToken,
 }
@@ -30,7 +30,7 @@ struct Entry<T> {
 
 impl<T: Send + 'static> Queues<T> {
     /// Nobody waits any more once `closed` is cancelled.
-    pub(crate) fn new(home: &Handle, closed: CancellationToken) -> Self {
+    pub(crate) fn new(home: &Runtime, closed: CancellationToken) -> Self {
         Queues {
             by_key: Arc::default(),
             home: home.clone(),

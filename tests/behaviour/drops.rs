@@ -1,7 +1,5 @@
 //! Dropping a lease or a call leaves nothing behind, wherever that happens.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Once, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +7,6 @@ use futures_util::future::FutureExt;
 use quorlock::ReleaseOutcome;
 use tokio::time::timeout;
 
-use crate::common::PATIENCE;
 use crate::world::{Behaviour, World, behaviours};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
@@ -17,10 +14,8 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
         dropping_a_lease_deletes_its_keys,
         dropping_a_lease_outside_of_a_runtime_deletes_its_keys,
         whoever_asks_after_a_drop_is_behind_the_deletion,
-        dropping_a_lease_after_its_runtime_neither_panics_nor_blocks,
         a_lease_outlives_its_manager,
         dropping_an_acquire_deletes_what_it_may_have_set,
-        a_lease_may_be_taken_from_another_runtime,
     ]
 }
 
@@ -64,31 +59,6 @@ async fn whoever_asks_after_a_drop_is_behind_the_deletion(world: &World) {
     redlock.shutdown().await;
 }
 
-async fn dropping_a_lease_after_its_runtime_neither_panics_nor_blocks(world: &World) {
-    let builder = world.builder();
-    let resource = world.resource("job");
-    let (done, waiting) = mpsc::channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        let (redlock, lease) = runtime.block_on(async {
-            let redlock = builder.connect().await.unwrap();
-            let lock = redlock.lock(resource).ttl(Duration::from_millis(300));
-            let lease = lock.acquire().await.unwrap();
-            (redlock, lease)
-        });
-        drop(runtime);
-        let handle = lease.handle();
-        drop(lease);
-        drop((redlock, handle));
-        done.send(()).unwrap();
-    });
-    let done = tokio::task::spawn_blocking(move || waiting.recv_timeout(PATIENCE));
-    done.await.unwrap().expect("it panicked or blocked");
-}
-
 async fn a_lease_outlives_its_manager(world: &World) {
     let resource = world.resource("job");
     let lease = world
@@ -115,46 +85,4 @@ async fn dropping_an_acquire_deletes_what_it_may_have_set(world: &World) {
         world.gone(&resource).await;
     }
     redlock.shutdown().await;
-}
-
-async fn a_lease_may_be_taken_from_another_runtime(world: &World) {
-    count_panics();
-    let redlock = world.redlock().await;
-    for _ in 0..10 {
-        let resource = world.resource("job");
-        let lock = redlock.lock(resource.as_str());
-        let elsewhere = tokio::task::spawn_blocking(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(lock.acquire()).unwrap()
-        });
-        let lease = elsewhere.await.unwrap();
-        // That runtime is gone, with answers still to come; the lease lives on the manager's.
-        assert!(lease.extend().await.is_ok());
-        drop(lease);
-        world.gone(&resource).await;
-    }
-    assert_eq!(
-        PANICS.load(Relaxed),
-        0,
-        "something relied on a runtime that is gone"
-    );
-}
-
-static PANICS: AtomicUsize = AtomicUsize::new(0);
-
-/// Counts the panics that say that a runtime is gone, in whatever task or test.
-fn count_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let hook = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if panic.to_string().contains("being shutdown") {
-                PANICS.fetch_add(1, Relaxed);
-            }
-            hook(panic);
-        }));
-    });
 }

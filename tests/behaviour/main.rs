@@ -21,6 +21,7 @@ mod nodes;
 mod outages;
 mod releasing;
 mod running;
+mod runtimes;
 mod secrets;
 mod servers;
 mod waiting;
@@ -49,6 +50,7 @@ fn behaviours() -> Vec<Behaviour> {
         outages::behaviours(),
         releasing::behaviours(),
         running::behaviours(),
+        runtimes::behaviours(),
         secrets::behaviours(),
         waiting::behaviours(),
     ]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Lease, ReleaseOutcome};
+use futures_util::poll;
+use quorlock::{AcquireError, Lease, ReleaseOutcome, RunError};
 use tokio::time::timeout;
 
 use crate::world::{Behaviour, World, behaviours};
@@ -16,6 +17,7 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
         a_release_is_not_a_loss,
         a_release_goes_on_when_nobody_waits_for_it,
         shutdown_waits_for_clean_ups_and_then_refuses_locks,
+        shutdown_waits_for_no_future_that_nobody_polls,
     ]
 }
 
@@ -136,4 +138,25 @@ async fn shutdown_waits_for_clean_ups_and_then_refuses_locks(world: &World) {
     }
     let refused = redlock.lock(world.resource("job")).acquire().await;
     assert!(matches!(refused, Err(AcquireError::ShutDown)), "{refused:?}");
+}
+
+/// As `select!` on `&mut future` leaves them when something else asks the process to stop.
+async fn shutdown_waits_for_no_future_that_nobody_polls(world: &World) {
+    let redlock = world.redlock().await;
+    let resources = [world.resource("job"), world.resource("job")];
+    let [mut acquiring, untouched] = resources.each_ref().map(|resource| {
+        let lock = redlock.lock(resource.as_str()).ttl(world.ttl());
+        Box::pin(lock.run(|_| std::future::pending::<()>()))
+    });
+    // Polled once: sent, and the answers are not heard.
+    assert!(poll!(&mut acquiring).is_pending());
+    world.spread(&resources[0]).await;
+    redlock.shutdown().await;
+    assert_eq!(world.copies(&resources[0]).await, 0);
+    for kept in [acquiring.await, untouched.await] {
+        assert!(
+            matches!(kept, Err(RunError::Acquire(AcquireError::ShutDown))),
+            "{kept:?}"
+        );
+    }
 }

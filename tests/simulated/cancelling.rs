@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use quorlock::{Redlock, ReleaseOutcome};
+use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 use tokio::time::{Instant, sleep};
 
 use crate::nodes::{Server, ms, redlock};
@@ -77,6 +77,25 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
         }
     }
     assert!(most > 3, "dropped only before {most} polls");
+}
+
+/// Nor does one that is kept at any poll, once the manager is shut down.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_kept_at_any_poll_leaves_nothing_after_a_shutdown() {
+    for polls in 0.. {
+        let servers = servers();
+        let manager = redlock(&servers, Redlock::builder().ttl(TTL));
+        let mut kept = Box::pin(manager.lock("job").acquire());
+        let acquired = impatient(&mut kept, polls).await;
+        let started = Instant::now();
+        manager.shutdown().await;
+        assert!(started.elapsed() < ms(1_000), "after {polls} polls");
+        if acquired.is_some() {
+            break;
+        }
+        assert_clean(&servers, polls);
+        assert!(matches!(kept.await, Err(AcquireError::ShutDown)));
+    }
 }
 
 /// F3: in the second round, too.

@@ -1,0 +1,103 @@
+//! The runtime that a manager lives on: its connections, watchdogs and clean-ups run there.
+
+use std::net;
+use std::ops::Deref;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::runtime::Handle;
+
+use crate::error::ConnectError;
+
+/// A handle to the runtime that also knows whether it has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtime {
+    handle: Handle,
+    ended: Arc<AtomicBool>,
+}
+
+impl Runtime {
+    /// Returns the runtime that this is called on, which must have timers.
+    pub(crate) fn current() -> Result<Runtime, ConnectError> {
+        let handle = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        if !has_timers() {
+            return Err(ConnectError::IncompleteRuntime { needs: "enable_time" });
+        }
+        Ok(Runtime {
+            handle,
+            ended: Arc::default(),
+        })
+    }
+
+    /// Returns the same, which must have input and output, too.
+    pub(crate) fn current_with_io() -> Result<Runtime, ConnectError> {
+        let runtime = Runtime::current()?;
+        match has_io() {
+            true => Ok(runtime),
+            false => Err(ConnectError::IncompleteRuntime { needs: "enable_io" }),
+        }
+    }
+
+    /// Runs `work`, which lasts for as long as anybody may care. Calls `then` when the runtime has ended before.
+    pub(crate) fn watch(
+        &self,
+        work: impl Future<Output = ()> + Send + 'static,
+        then: impl Fn() + Send + 'static,
+    ) {
+        let sentinel = Sentinel {
+            ended: self.ended.clone(),
+            then,
+        };
+        self.handle.spawn(async move {
+            work.await;
+            drop(sentinel);
+        });
+    }
+
+    /// Whether this is called on the runtime, and its timers may be used.
+    pub(crate) fn is_current(&self) -> bool {
+        let is_it = |current: Handle| current.id() == self.handle.id();
+        // A handle can be entered when its runtime has ended.
+        Handle::try_current().is_ok_and(is_it) && !self.ended.load(SeqCst)
+    }
+}
+
+impl Deref for Runtime {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+/// A runtime drops its tasks when it ends, and its timers after that.
+struct Sentinel<F: Fn()> {
+    ended: Arc<AtomicBool>,
+    then: F,
+}
+
+impl<F: Fn()> Drop for Sentinel<F> {
+    fn drop(&mut self) {
+        self.ended.store(true, SeqCst);
+        (self.then)();
+    }
+}
+
+/// tokio tells by a panic only. It is caught here, once, before anything depends on what is missing.
+fn has_timers() -> bool {
+    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
+}
+
+fn has_io() -> bool {
+    let Ok(socket) = net::UdpSocket::bind((net::Ipv4Addr::LOCALHOST, 0)) else {
+        // Connecting will tell.
+        return true;
+    };
+    if socket.set_nonblocking(true).is_err() {
+        return true;
+    }
+    catch_unwind(|| drop(UdpSocket::from_std(socket))).is_ok()
+}
