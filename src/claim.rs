@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::certify::certify;
 use crate::clock::Moment;
 use crate::error::{self, NodeVote, ReleaseOutcome, Votes};
-use crate::janitor::{Janitor, LastWord, Leftover, Told};
+use crate::janitor::{Janitor, LastWord, Leftover, Told, as_found};
 use crate::node::{Action, Fencing, News, OwnerToken, Reply, Request};
 use crate::options::Terms;
 use crate::protocol::expiry::Expiries;
@@ -351,7 +351,8 @@ impl Drop for Claim {
         let sent = release.as_ref().map(|release| release.started);
         let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
         for Whereabouts { node, last_word } in left {
-            let reply = release.as_ref().and_then(|release| release.reply(node));
+            let answer = release.as_ref().and_then(|release| release.answer(node));
+            let reply = answer.and_then(|answer| as_found(answer.clone()).ok());
             let is_gone = |(reply, sent)| {
                 matches!(reply, Reply::Released { .. }) || last_word.is_said(&*self.nodes[node], sent)
             };

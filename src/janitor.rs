@@ -329,5 +329,13 @@ async fn ask(node: Arc<dyn Node>, mut item: Item) -> (Item, Instant, Answer) {
     let answer = timeout(BUDGET, release)
         .await
         .unwrap_or(Err(Fault::Timeout { after: BUDGET }));
-    (item, sent, answer)
+    (item, sent, as_found(answer))
+}
+
+/// A node's answer to a deletion. Where other data than a lock stands, there is no such key.
+pub(crate) fn as_found(answer: Answer) -> Answer {
+    match answer {
+        Err(Fault::WrongType) => Ok(Reply::Missing),
+        answer => answer,
+    }
 }

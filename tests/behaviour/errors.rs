@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use quorlock::node::Fault;
-use quorlock::{AcquireError, ReleaseOutcome, Votes};
+use quorlock::{AcquireError, Redlock, ReleaseOutcome, Votes};
 
-use crate::common::ask;
+use crate::common::{PATIENCE, ask};
 use crate::world::{Behaviour, World, behaviours};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
@@ -44,17 +44,28 @@ fn count(votes: &Votes, fault: &Fault) -> usize {
         .count()
 }
 
+/// Longer than any test.
+const TTL: Duration = Duration::from_secs(3_600);
+
+/// Nodes that answer with data are asked no more, until the TTL has passed or else. For those that are missing it has to.
+async fn nothing_is_left(redlock: &Redlock, world: &World) {
+    if world.all_live() {
+        redlock.shutdown().await;
+    }
+}
+
 async fn a_name_that_collides_with_data_is_not_held_with_or_without_a_script(world: &World) {
     let redlock = world.redlock().await;
     let resource = world.resource("list");
     world.tell::<i64>("RPUSH", &resource, &["data"]).await;
     for fencing in [true, false] {
         let request = redlock.lock(resource.as_str()).fencing(fencing);
+        let request = request.ttl(TTL).node_budget(PATIENCE);
         let error = request.try_acquire().await.unwrap_err();
         assert_all(&error, &Fault::WrongType, world);
         assert!(error.to_string().contains("WRONGTYPE"), "{error}");
     }
-    redlock.shutdown().await;
+    nothing_is_left(&redlock, world).await;
     assert!(
         world
             .tell::<i64>("LLEN", &resource, &[])
@@ -73,16 +84,13 @@ async fn a_collision_on_a_minority_does_not_matter(world: &World) {
     }
     let redlock = world.redlock().await;
     for fencing in [true, false] {
-        let lease = redlock
-            .lock(resource.as_str())
-            .fencing(fencing)
-            .acquire()
-            .await
-            .unwrap();
+        let request = redlock.lock(resource.as_str()).fencing(fencing);
+        let request = request.ttl(TTL).node_budget(PATIENCE);
+        let lease = request.acquire().await.unwrap();
         assert!(lease.extend().await.is_ok());
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
     }
-    redlock.shutdown().await;
+    nothing_is_left(&redlock, world).await;
     for url in others {
         let length: i64 = ask(url, &[b"LLEN", key.as_bytes()]).await.unwrap();
         assert_eq!(length, 1);
@@ -136,7 +144,8 @@ async fn a_lock_overwritten_by_other_data_is_a_fault_to_its_release(world: &Worl
     let resource = world.resource("overwritten");
     let counter = format!("quorlock:{resource}#fence");
     for _ in 0..20 {
-        let lease = redlock.lock(resource.as_str()).acquire().await.unwrap();
+        let request = redlock.lock(resource.as_str()).ttl(TTL).node_budget(PATIENCE);
+        let lease = request.acquire().await.unwrap();
         world.spread(&resource).await;
         world.delete(&resource).await;
         world.tell::<i64>("RPUSH", &resource, &["data"]).await;
@@ -155,4 +164,5 @@ async fn a_lock_overwritten_by_other_data_is_a_fault_to_its_release(world: &Worl
             .await
             .unwrap();
     }
+    nothing_is_left(&redlock, world).await;
 }
