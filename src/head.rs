@@ -78,6 +78,8 @@ enum Seen {
         /// `None` if it does not expire.
         until: Option<Instant>,
     },
+    /// The others had settled the attempt before it answered.
+    Unheard,
     Unknown,
 }
 
@@ -126,7 +128,8 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                         until: remaining.map(|left| now + left.min(MAX_TTL) + TICK),
                     }
                 }
-                _ => Seen::Unknown,
+                None => Seen::Unheard,
+                Some(_) => Seen::Unknown,
             };
         }
         self.place.refused(round_trip);
@@ -216,16 +219,19 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                 outlook.passed_on = news == News::PassedOn;
             }
         }
-        if let Some(chance) = outlook.chance {
-            if !outlook.passed_on {
-                return chance;
-            }
+        let asks = match outlook.chance {
             // However often that is said, it is not relied upon for longer than anything else.
-            let limit = chance.min(outlook.patient);
-            return self.expiry().map_or(limit, |expiry| expiry.min(limit));
-        }
-        let poll = match announcements.map_or(Some(false), |announcements| self.would_be_told(announcements))
-        {
+            Some(chance) if outlook.passed_on => chance.min(outlook.patient),
+            Some(chance) => chance,
+            None => self.without_news(outlook, now),
+        };
+        self.expiry().map_or(asks, |expiry| expiry.min(asks))
+    }
+
+    /// When to ask if nothing is announced and nothing expires.
+    fn without_news(&self, outlook: &mut Outlook, now: Instant) -> Instant {
+        let would_be_told = |announcements: &Arc<Announcements>| self.would_be_told(announcements);
+        match outlook.announcements.as_ref().map_or(Some(false), would_be_told) {
             // Whatever was announced before it listened, it has to ask about.
             None => now,
             Some(true) => {
@@ -239,8 +245,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                 }
                 outlook.poll
             }
-        };
-        self.expiry().map_or(poll, |expiry| expiry.min(poll))
+        }
     }
 
     /// If this process has just had its turn: when those elsewhere have had theirs, or let it pass.
@@ -268,7 +273,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         let is_free = |node: usize| match self.seen[node] {
             Seen::Free => true,
             Seen::Held { until, .. } => until.is_some_and(|until| until <= now),
-            Seen::Unknown => false,
+            Seen::Unheard | Seen::Unknown => false,
         };
         announcements.news(is_free, |node, owner| self.holds(node, owner))
     }
@@ -292,7 +297,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     fn holder(&self) -> Option<OwnerToken> {
         let by = |seen: &Seen| match seen {
             Seen::Held { by, .. } => *by,
-            Seen::Free | Seen::Unknown => None,
+            Seen::Free | Seen::Unheard | Seen::Unknown => None,
         };
         election::holder(self.seen.iter().filter_map(by).collect(), self.seen.len())
     }
@@ -322,16 +327,20 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     }
 
     /// When a quorum of nodes is free because keys have expired. `None` if nothing is known to expire.
+    ///
+    /// Where nobody has the lock, a node that was not heard may be free. The holder of a lock has most likely got such a node, too.
     fn expiry(&self) -> Option<Instant> {
         let mut untils: Vec<Instant> = Vec::new();
         let mut free = 0;
+        let is_held = self.holder().is_some();
         for seen in &self.seen {
             match seen {
                 Seen::Free => free += 1,
                 Seen::Held {
                     until: Some(until), ..
                 } => untils.push(*until),
-                Seen::Held { until: None, .. } | Seen::Unknown => {}
+                Seen::Unheard if !is_held => free += 1,
+                Seen::Held { until: None, .. } | Seen::Unheard | Seen::Unknown => {}
             }
         }
         untils.sort_unstable();

@@ -30,6 +30,22 @@ fn left_behind(number: usize, after: Duration, token: u128) -> Arc<Puppet> {
     })
 }
 
+/// The same, until it expires.
+fn expiring(number: usize, after: Duration, token: u128, at: Instant) -> Arc<Puppet> {
+    Puppet::new(number, move |action| {
+        let left = at.saturating_duration_since(Instant::now() + after);
+        let reply = match action {
+            Action::Acquire { .. } if !left.is_zero() => Reply::Held {
+                remaining: Some(left),
+                holder: Some(OwnerToken::from(token)),
+                listeners: 0,
+            },
+            action => yes(action),
+        };
+        Plan::Answer(after, Ok(reply))
+    })
+}
+
 /// Hangs once, and is slower than others after that.
 fn once_silent(number: usize) -> Arc<Puppet> {
     let asked = AtomicUsize::new(0);
@@ -91,4 +107,31 @@ async fn nobody_is_waited_for_longer_than_the_budget() {
     let started = Instant::now();
     manager.lock("job").try_acquire().await.unwrap_err();
     assert!(started.elapsed() <= ms(101), "{:?}", started.elapsed());
+}
+
+/// The refusals settle an attempt before the free nodes have answered. Whatever the back-off, an expiry that completes a quorum
+/// with them is not missed.
+#[tokio::test(start_paused = true)]
+async fn an_expiry_that_may_complete_a_quorum_is_asked_at() {
+    for seed in 0..50 {
+        fastrand::seed(seed);
+        let at = Instant::now() + ms(300);
+        let three = [
+            free(0, ms(3)),
+            expiring(1, ms(1), 1, at),
+            left_behind(2, ms(1), 2),
+        ];
+        let waited = get(&three).await;
+        assert!((ms(300)..ms(310)).contains(&waited), "{waited:?}");
+        let at = Instant::now() + ms(300);
+        let five = [
+            free(0, ms(3)),
+            free(1, ms(3)),
+            expiring(2, ms(1), 1, at),
+            left_behind(3, ms(1), 2),
+            left_behind(4, ms(1), 3),
+        ];
+        let waited = get(&five).await;
+        assert!((ms(300)..ms(310)).contains(&waited), "{waited:?}");
+    }
 }
