@@ -37,8 +37,11 @@ const SLOWEST: Duration = Duration::from_secs(10);
 /// How often a connection is asked whether it lives, while somebody listens, and how long the answer may take. A connection that
 /// has died silently would keep everybody waiting.
 const PING: Duration = Duration::from_secs(1);
-/// Announcements that may wait to be looked at. If more come at once, everybody is told to ask.
-const MOST_WAITING: usize = 4_096;
+/// Announcements that may wait to be looked at: as many as one script call releases at most. If more come at once, everybody is told
+/// to ask.
+///
+/// The client library sets aside this much for each of its nine channels, of which this is one.
+const MOST_WAITING: usize = 128;
 
 /// Who wants to listen to one node.
 #[derive(Clone, Debug)]

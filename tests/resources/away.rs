@@ -18,7 +18,7 @@ const ON_ITS_WAY: usize = 1_000;
 pub(crate) async fn leftovers(leases: usize) {
     // More than are kept, in a run of full size.
     let count = leases * 13 / 10;
-    let testbed = testbed().await;
+    let testbed = testbed(3).await;
     let before = Usage::now(&testbed).await;
     let redlock = unguarded(testbed.urls()).await;
     let own = own_keys(&testbed.nodes()[0]).await;

@@ -21,7 +21,7 @@ const MOST_WAITING_EACH: u64 = 6_000;
 
 pub(crate) async fn renewed(count: usize) {
     let ttl = if count < MANY { SHORT_TTL } else { TTL };
-    let testbed = testbed().await;
+    let testbed = testbed(3).await;
     let before = Usage::now(&testbed).await;
     let redlock = unguarded(testbed.urls()).await;
     let connected = Usage::now(&testbed).await;

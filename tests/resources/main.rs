@@ -1,4 +1,4 @@
-//! What leases, waiters and nodes that are away cost, and that nothing of it is left. Each in a process of its own, whose memory is
+//! What leases, waiters, connections for announcements and nodes that are away cost, and that nothing of it is left. Each in a process of its own, whose memory is
 //! measured.
 //!
 //! `QUORLOCK_LEASES` says how many leases, and a tenth of that how many waiters; the figures in the documentation come from
@@ -9,6 +9,7 @@ mod away;
 #[path = "../common/mod.rs"]
 mod common;
 mod leases;
+mod listening;
 mod measure;
 mod waiters;
 
@@ -30,11 +31,12 @@ const AT_A_TIME: usize = 256;
 /// For nodes to answer, however busy the machine is.
 const BUDGET: Duration = Duration::from_secs(10);
 
-const TRIALS: [&str; 4] = [
+const TRIALS: [&str; 5] = [
     "many_leases_are_renewed_while_a_node_hangs",
     "many_wait_for_one_resource",
     "many_wait_for_many_resources",
     "leftovers_of_a_node_that_is_away",
+    "many_managers_listen",
 ];
 
 fn main() -> ExitCode {
@@ -65,13 +67,14 @@ fn run(trial: &str) {
         "many_wait_for_one_resource" => runtime.block_on(waiters::wait(count / 10, 1)),
         "many_wait_for_many_resources" => runtime.block_on(waiters::wait(count / 10, count / 100)),
         "leftovers_of_a_node_that_is_away" => runtime.block_on(away::leftovers(count)),
+        "many_managers_listen" => runtime.block_on(listening::listen()),
         other => panic!("no trial {other}"),
     }
 }
 
 /// Masters that do not wait for a disk.
-async fn testbed() -> Testbed {
-    let builder = Testbed::builder().nodes(3).arg("appendonly", "no");
+async fn testbed(nodes: usize) -> Testbed {
+    let builder = Testbed::builder().nodes(nodes).arg("appendonly", "no");
     builder.start().await.unwrap()
 }
 

@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(60);
 const PACE: Duration = Duration::from_millis(1);
 
 pub(crate) async fn wait(waiters: usize, resources: usize) {
-    let testbed = testbed().await;
+    let testbed = testbed(3).await;
     let before = Usage::now(&testbed).await;
     let pace = PACE * waiters as u32;
     let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);

@@ -1,0 +1,52 @@
+//! Managers that wait for what somebody else holds: their connections for announcements.
+
+use futures_util::future::join_all;
+use quorlock::testbed::TestNode;
+use tokio::task::JoinSet;
+
+use crate::common::{eventually, unguarded};
+use crate::measure::Usage;
+use crate::{nothing_is_left, testbed};
+
+const NODES: usize = 5;
+/// So many that what each takes stands out from what an allocator keeps.
+const MANAGERS: usize = 16;
+/// Of each manager, for all nodes. Two thirds of it are measured, to within a few percent.
+const MOST_EACH: u64 = 1 << 20;
+
+pub(crate) async fn listen() {
+    let testbed = testbed(NODES).await;
+    let before = Usage::now(&testbed).await;
+    let holder = unguarded(testbed.urls()).await;
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let managers = join_all((0..MANAGERS).map(|_| unguarded(testbed.urls()))).await;
+    for manager in &managers {
+        manager.lock("job").try_acquire().await.unwrap_err();
+    }
+    let connected = Usage::now(&testbed).await;
+    println!("before     {before}\nconnected  {connected}: {MANAGERS} managers");
+
+    let mut waiting = JoinSet::new();
+    for manager in &managers {
+        waiting.spawn(manager.lock("job").forever().acquire());
+    }
+    for node in testbed.nodes() {
+        eventually("all listen", async || listeners(node).await == MANAGERS).await;
+    }
+    let listening = Usage::now(&testbed).await;
+    let each = listening.each(&connected, MANAGERS);
+    println!("listening  {listening}: {each} bytes each, for {NODES} nodes");
+    assert!(waiting.try_join_next().is_none(), "somebody got what is held");
+
+    waiting.shutdown().await;
+    drop((lease, holder, managers));
+    nothing_is_left(&testbed, &before).await;
+    assert!(each <= MOST_EACH, "{each} bytes a manager");
+}
+
+async fn listeners(node: &TestNode) -> usize {
+    let counted = ["PUBSUB", "NUMSUB", "quorlock:job#free"];
+    let answer = node.command(&counted).await.unwrap();
+    let listeners = answer.as_array().unwrap()[1].as_int().unwrap();
+    usize::try_from(listeners).unwrap()
+}
