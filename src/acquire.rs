@@ -149,8 +149,10 @@ impl Acquire {
 
     async fn attempt(&self) -> Result<Lease, Defeat> {
         match self.attempt_once().await {
-            // What clocks did before is known now.
-            Err(defeat) if defeat.how == How::ClocksMoved => self.attempt_once().await,
+            // What clocks did before is known now, and what was in the way is deleted ahead of the next attempt.
+            Err(defeat) if matches!(defeat.how, How::ClocksMoved | How::InOwnWay) => {
+                self.attempt_once().await
+            }
             outcome => outcome,
         }
     }
@@ -163,11 +165,14 @@ impl Acquire {
             // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
             let round = claim.attempt();
             round.settle(|tally| tally.responsive().is_some()).await;
-            let how = match round.tally().responsive() {
-                Some(true) => How::Held,
-                Some(false) | None => How::NoQuorum,
+            let mut votes = round.votes();
+            let in_own_way = votes.disregard(|node, owner| janitor.hurry(node, owner));
+            let how = match votes.responsive() {
+                _ if in_own_way => How::InOwnWay,
+                true => How::Held,
+                false => How::NoQuorum,
             };
-            return Err(Defeat::new(how, round.votes(), &mut claim));
+            return Err(Defeat::new(how, votes, &mut claim));
         }
         let t0 = claim.t0();
         let (token, votes) = match terms.fencing {
@@ -227,7 +232,7 @@ impl Acquire {
                 waited,
                 votes,
             },
-            How::NoQuorum => AcquireError::NoQuorum {
+            How::NoQuorum | How::InOwnWay => AcquireError::NoQuorum {
                 resource,
                 attempts,
                 waited,
@@ -279,6 +284,8 @@ struct Defeat {
 enum How {
     Held,
     NoQuorum,
+    /// A6: a quorum may be had once the nodes have deleted what this process has left there.
+    InOwnWay,
     TooLate,
     /// The same, by the clocks of the nodes, which were put forward meanwhile or since they were last heard of.
     ClocksMoved,

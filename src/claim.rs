@@ -363,7 +363,7 @@ impl Drop for Claim {
                 continue;
             }
             let leftover = Leftover {
-                request: self.release_request(node),
+                request: Arc::new(self.release_request(node)),
                 asked: under_way
                     .iter()
                     .position(|call| call.number == node)

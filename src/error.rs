@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::{Fault, ListConflict, Reply};
+use crate::node::{Fault, ListConflict, OwnerToken, Reply};
 use crate::options::OptionError;
 use crate::protocol::quorum::{Vote, quorum};
 
@@ -59,6 +59,22 @@ impl Votes {
             }
         }
         votes
+    }
+
+    /// Takes refusals by tokens for which `is_own_leftover` holds for faults. Returns whether a quorum may be had without them.
+    pub(crate) fn disregard(&mut self, mut is_own_leftover: impl FnMut(usize, OwnerToken) -> bool) -> bool {
+        let mut own = 0;
+        for (node, vote) in self.0.iter_mut().enumerate() {
+            if let Some(Ok(Reply::Held {
+                holder: Some(holder), ..
+            })) = vote.answer
+                && is_own_leftover(node, holder)
+            {
+                vote.answer = Some(Err(Fault::OwnLeftover));
+                own += 1;
+            }
+        }
+        own > 0 && self.yes() + self.outstanding() + own >= self.quorum()
     }
 
     /// The same, but for what the node has said since.

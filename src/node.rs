@@ -308,6 +308,11 @@ pub enum Fault {
     /// The request reached the node after its time and was refused (A9).
     #[error("reached the node too late, and was refused there")]
     TooLate,
+    /// The key still holds what an earlier attempt or lease of this client has left there. The node was asked once more to delete it.
+    #[error(
+        "still holds what an earlier attempt or lease of this client has left there: it is being deleted"
+    )]
+    OwnLeftover,
     /// The key holds something other than a lock, so this lock name collides with a data key.
     #[error("the key holds other data than a lock (WRONGTYPE): pick another lock name or key prefix")]
     WrongType,
@@ -396,7 +401,7 @@ impl Fault {
     pub(crate) fn is_temporary(&self) -> bool {
         matches!(
             self,
-            Fault::Restarted { .. } | Fault::Replaced { .. } | Fault::Unsettled { .. }
+            Fault::Restarted { .. } | Fault::Replaced { .. } | Fault::Unsettled { .. } | Fault::OwnLeftover
         )
     }
 

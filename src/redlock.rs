@@ -263,7 +263,7 @@ impl LockRequest {
 
     /// Acquires the lock in a single attempt: the answer comes normally after one round trip, and within a
     /// node budget; within two where a fencing token needs a second round. (A node that fails in the middle of that may cost
-    /// one more.)
+    /// one more. So may what an earlier attempt has left on nodes: it is deleted first.)
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

@@ -71,14 +71,15 @@ impl Claim {
     }
 
     fn is_elected(&self) -> bool {
-        let ballot = |answer: Option<&Answer>| match answer {
+        let ballot = |(node, answer): (usize, Option<&Answer>)| match answer {
             Some(Ok(Reply::Granted { .. })) => Ballot::Ours,
+            // What this client has left there, nobody gives back.
             Some(Ok(Reply::Held {
                 holder: Some(holder), ..
-            })) => Ballot::Theirs(*holder),
+            })) if !self.janitor.removes(node, *holder) => Ballot::Theirs(*holder),
             _ => Ballot::Nobodys,
         };
-        let ballots: Vec<_> = self.acquire.answers().map(ballot).collect();
+        let ballots: Vec<_> = self.acquire.answers().enumerate().map(ballot).collect();
         is_elected(self.owner, &ballots)
     }
 }

@@ -17,6 +17,7 @@ mod memories;
 #[path = "../common/node_model/mod.rs"]
 mod node_model;
 mod nodes;
+mod own_leftovers;
 mod queueing;
 mod renewing;
 mod splits;
