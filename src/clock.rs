@@ -193,13 +193,15 @@ mod linux {
     }
 
     fn ahead() -> i64 {
-        let mut ahead = 0;
+        let (mut ahead, mut closest) = (0, i64::MAX);
         for _ in 0..TRIES {
             let before = nanos(clock_gettime(ClockId::Boottime));
             let monotonic = nanos(clock_gettime(ClockId::Monotonic));
-            let after = nanos(clock_gettime(ClockId::Boottime));
-            ahead = before - monotonic;
-            if after - before < CLOSE {
+            let took = nanos(clock_gettime(ClockId::Boottime)) - before;
+            if took < closest {
+                (ahead, closest) = (before - monotonic, took);
+            }
+            if took < CLOSE {
                 break;
             }
         }

@@ -96,7 +96,8 @@ async fn a_node_that_keeps_everything_votes_again_soon() {
         let lease = redlock.lock("held").acquire().await.unwrap();
         restart(&testbed, 0, Data::Keep).await;
         all_up(&redlock, &testbed).await;
-        lease.extend().await.unwrap();
+        // A busy client may have looked at the node too long ago for its vote to count, and looks again then.
+        eventually("it is renewed", async || lease.extend().await.is_ok()).await;
         drop(lease.release().await);
         grant(&redlock.lock("job").within(LONG / 2)).await;
     }

@@ -54,7 +54,8 @@ async fn any_minority_flushed_under_a_lease() {
         join_all(chosen(&testbed, losers).map(flush)).await;
         let error = other.lock("job").try_acquire().await.unwrap_err();
         assert!(matches!(error, AcquireError::Held { .. }), "{error}");
-        held.extend().await.unwrap();
+        // Unless a busy client has looked at the nodes too long ago.
+        eventually("it is extended", async || held.extend().await.is_ok()).await;
         assert_eq!(held.fencing_token(), Some(before));
         assert_eq!(held.release().await, ReleaseOutcome::Released);
         let after = grant(&other.lock("job")).await;

@@ -78,7 +78,8 @@ async fn dropping_an_acquire_deletes_what_it_may_have_set(world: &World) {
     for _ in 0..10 {
         let resource = world.resource("job");
         // Polled once: sent, and the answers are not heard.
-        let acquiring = redlock.lock(resource.as_str()).ttl(world.ttl()).acquire();
+        let lock = redlock.lock(resource.as_str()).ttl(world.ttl());
+        let acquiring = lock.node_budget(world.generous_budget()).acquire();
         if let Ok(acquired) = timeout(Duration::ZERO, acquiring).await {
             assert_eq!(acquired.unwrap().release().await, ReleaseOutcome::Released);
         }

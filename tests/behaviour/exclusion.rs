@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use quorlock::node::Reply;
 use quorlock::{AcquireError, ReleaseOutcome};
 
-use crate::world::{Behaviour, World, behaviours};
+use crate::world::{Behaviour, SHORT, World, behaviours};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
     let mut all = behaviours![false;
@@ -119,23 +119,20 @@ async fn release_lets_the_next_one_in(world: &World) {
 async fn settings_of_a_call_override_those_of_the_manager(world: &World) {
     let redlock = world
         .builder()
-        .ttl(Duration::from_secs(5))
+        .ttl(Duration::from_secs(50))
         .within(Duration::ZERO)
-        .max_hold(Duration::from_secs(1))
+        .max_hold(Duration::from_secs(40))
         .watchdog(false)
         .connect()
         .await
         .unwrap();
     let resource = world.resource("job");
-    let minute = Duration::from_secs(60);
+    let hour = Duration::from_secs(3_600);
 
     let lease = redlock.lock(resource.as_str()).acquire().await.unwrap();
-    assert_eq!(lease.ttl(), Duration::from_secs(5));
-    assert!(lease.remaining() <= Duration::from_secs(1), "max_hold");
-    let waiting = redlock
-        .lock(resource.as_str())
-        .within(Duration::from_millis(500))
-        .acquire();
+    assert_eq!(lease.ttl(), Duration::from_secs(50));
+    assert!(lease.remaining() <= Duration::from_secs(40), "max_hold");
+    let waiting = redlock.lock(resource.as_str()).within(SHORT).acquire();
     match waiting.await {
         Err(AcquireError::Held { attempts, .. }) => assert!(attempts > 1),
         other => panic!("{other:?}"),
@@ -150,16 +147,16 @@ async fn settings_of_a_call_override_those_of_the_manager(world: &World) {
         .redlock()
         .await
         .lock(resource.as_str())
-        .ttl(minute)
-        .max_hold(minute)
+        .ttl(hour)
+        .max_hold(hour)
         .within(Duration::from_secs(10))
         .acquire()
         .await
         .unwrap();
-    assert_eq!(lease.ttl(), minute);
-    assert!(lease.remaining() > Duration::from_secs(5));
+    assert_eq!(lease.ttl(), hour);
+    assert!(lease.remaining() > Duration::from_secs(50));
     world.spread(&resource).await;
-    assert!(world.pttls(&resource).await.iter().all(|pttl| *pttl > 5_000));
+    assert!(world.pttls(&resource).await.iter().all(|pttl| *pttl > 50_000));
     let _ = lease.release().await;
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use quorlock::{AcquireError, LossReason, ReleaseOutcome};
 use tokio::time::{sleep, timeout};
 
-use crate::world::{Behaviour, World, behaviours};
+use crate::world::{Behaviour, SHORT, World, behaviours, short};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
     behaviours![false;
@@ -19,15 +19,8 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
 }
 
 async fn without_a_watchdog_it_is_lost_at_the_deadline_and_not_before(world: &World) {
-    let ttl = Duration::from_millis(300);
-    let lease = world
-        .lock("job")
-        .await
-        .ttl(ttl)
-        .watchdog(false)
-        .acquire()
-        .await
-        .unwrap();
+    let request = short(world.lock("job").await).watchdog(false);
+    let lease = request.acquire().await.unwrap();
     let deadline = lease.deadline();
     let mut announced = std::pin::pin!(lease.lost());
     loop {
@@ -59,22 +52,10 @@ async fn without_a_watchdog_it_is_lost_at_the_deadline_and_not_before(world: &Wo
 
 async fn an_expired_lock_is_free_for_others(world: &World) {
     let resource = world.resource("job");
-    let lease = world
-        .redlock()
-        .await
-        .lock(resource.as_str())
-        .ttl(Duration::from_millis(300))
-        .watchdog(false)
-        .acquire()
-        .await
-        .unwrap();
-    let next = world
-        .redlock()
-        .await
-        .lock(resource.as_str())
-        .acquire()
-        .await
-        .unwrap();
+    let other = world.redlock().await.lock(resource.as_str()).forever();
+    let request = short(world.redlock().await.lock(resource.as_str()));
+    let lease = request.watchdog(false).acquire().await.unwrap();
+    let next = other.acquire().await.unwrap();
     assert!(!lease.is_held(), "two leases at once");
     drop(lease);
     assert!(next.is_held());
@@ -108,11 +89,14 @@ async fn a_watchdog_keeps_it_for_longer_than_three_ttls(world: &World) {
 
 async fn a_watchdog_notices_that_the_keys_are_gone(world: &World) {
     let resource = world.resource("job");
+    // The renewal comes after a third of it.
+    let ttl = Duration::from_secs(6);
     let lease = world
         .redlock()
         .await
         .lock(resource.as_str())
-        .ttl(Duration::from_secs(3))
+        .ttl(ttl)
+        .node_budget(ttl / 2)
         .acquire()
         .await
         .unwrap();
@@ -127,18 +111,10 @@ async fn a_watchdog_notices_that_the_keys_are_gone(world: &World) {
 
 async fn max_hold_ends_it_in_spite_of_the_watchdog(world: &World) {
     let resource = world.resource("job");
-    let most = Duration::from_millis(1_500);
+    let most = SHORT * 3 / 2;
     let before = Instant::now();
-    let lease = world
-        .redlock()
-        .await
-        .lock(resource.as_str())
-        .ttl(Duration::from_millis(900))
-        .node_budget(Duration::from_millis(500))
-        .max_hold(most)
-        .acquire()
-        .await
-        .unwrap();
+    let request = short(world.redlock().await.lock(resource.as_str()));
+    let lease = request.max_hold(most).acquire().await.unwrap();
     let acquired = Instant::now();
     let lost = lease.lost().await;
     assert_eq!(lost.reason, LossReason::MaxHold);

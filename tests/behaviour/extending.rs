@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use quorlock::{ExtendError, Lease, LossReason, ReleaseOutcome};
 
 use crate::common::eventually;
-use crate::world::{Behaviour, World, behaviours};
+use crate::world::{Behaviour, World, behaviours, short};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
     behaviours![false;
@@ -106,15 +106,8 @@ async fn extending_after_a_takeover_is_a_loss_and_leaves_the_stranger_alone(worl
 
 async fn extending_after_the_deadline_is_a_loss(world: &World) {
     let resource = world.resource("job");
-    let lease = world
-        .redlock()
-        .await
-        .lock(resource.as_str())
-        .ttl(Duration::from_millis(150))
-        .watchdog(false)
-        .acquire()
-        .await
-        .unwrap();
+    let request = short(world.redlock().await.lock(resource.as_str()));
+    let lease = request.watchdog(false).acquire().await.unwrap();
     // The keys live on, but that does not bring back a lease that was announced as lost.
     world.tell::<i64>("PERSIST", &resource, &[]).await;
     lease.lost().await;

@@ -6,7 +6,7 @@ use quorlock::{AcquireError, Lease, LockRequest, OptionError, ReleaseOutcome};
 
 use super::exclusion::{calls, difference};
 use crate::common::{ask, eventually};
-use crate::world::{Behaviour, World, behaviours};
+use crate::world::{Behaviour, World, behaviours, short};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
     behaviours![false;
@@ -81,8 +81,7 @@ async fn tokens_rise_over_expired_and_dropped_leases(world: &World) {
     let request = fenced(world, &resource).await.watchdog(false);
     let mut latest = 0;
     for _ in 0..3 {
-        let short = request.clone().ttl(Duration::from_millis(300));
-        let lease = short.acquire().await.unwrap();
+        let lease = short(request.clone()).acquire().await.unwrap();
         assert!(latest < value(&lease));
         latest = value(&lease);
         lease.lost().await;

@@ -118,7 +118,8 @@ async fn a_quorum_that_returns_is_used_again(world: &World) {
 
 async fn a_lease_whose_nodes_die_is_lost_at_its_deadline_with_the_reason(world: &World) {
     let redlock = world.redlock().await;
-    let request = redlock.lock(world.resource("job")).ttl(Duration::from_secs(3));
+    let ttl = Duration::from_secs(8);
+    let request = redlock.lock(world.resource("job")).ttl(ttl).node_budget(ttl / 2);
     let lease = request.acquire().await.unwrap();
     let killed = kill_the_quorum(world).await;
     match lease.extend().await {
@@ -143,7 +144,11 @@ async fn a_lease_whose_nodes_die_is_lost_at_its_deadline_with_the_reason(world: 
 async fn without_a_quorum_a_release_is_uncertain(world: &World) {
     let redlock = world.redlock().await;
     let request = redlock.lock(world.resource("job")).ttl(Duration::from_secs(20));
-    let lease = request.acquire().await.unwrap();
+    let lease = request
+        .node_budget(Duration::from_secs(15))
+        .acquire()
+        .await
+        .unwrap();
     let killed = kill_the_quorum(world).await;
     match lease.release().await {
         ReleaseOutcome::Uncertain(votes) => assert_named(&votes, &killed, &votes.to_string()),

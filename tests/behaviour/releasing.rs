@@ -6,7 +6,10 @@ use futures_util::poll;
 use quorlock::{AcquireError, Lease, ReleaseOutcome, RunError};
 use tokio::time::timeout;
 
-use crate::world::{Behaviour, World, behaviours};
+use crate::world::{Behaviour, SHORT, World, behaviours, short};
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
     behaviours![false;
@@ -36,21 +39,15 @@ async fn hold(world: &World, resource: &str, ttl: Duration) -> Lease {
 }
 
 async fn released_after_its_end_it_was_already_gone(world: &World) {
-    let lease = world
-        .lock("job")
-        .await
-        .ttl(Duration::from_millis(150))
-        .watchdog(false)
-        .acquire()
-        .await
-        .unwrap();
+    let request = short(world.lock("job").await).watchdog(false);
+    let lease = request.acquire().await.unwrap();
     lease.lost().await;
     assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
 }
 
 async fn released_after_its_key_was_deleted_it_was_already_gone(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource, world.ttl() * 10).await;
+    let lease = hold(world, &resource, LONG).await;
     world.delete(&resource).await;
     assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
     assert_eq!(world.copies(&resource).await, 0);
@@ -61,7 +58,8 @@ async fn taken_over_it_was_already_gone_and_the_strangers_key_stays(world: &Worl
     let (first, second) = (world.redlock().await, world.redlock().await);
     let mut leases = Vec::new();
     for (redlock, name) in [(&first, &resource), (&second, &other)] {
-        let request = redlock.lock(name.as_str()).ttl(world.ttl() * 3);
+        let request = redlock.lock(name.as_str()).ttl(world.ttl());
+        let request = request.node_budget(world.generous_budget());
         let lease = request.watchdog(false).acquire().await.unwrap();
         world.spread(name).await;
         world
@@ -83,7 +81,7 @@ async fn taken_over_it_was_already_gone_and_the_strangers_key_stays(world: &Worl
 
 async fn a_minority_without_the_key_does_not_matter(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource, world.ttl() * 10).await;
+    let lease = hold(world, &resource, LONG).await;
     let key = format!("quorlock:{resource}");
     for url in &world.live()[world.quorum()..] {
         let _: i64 = crate::common::ask(url, &[b"DEL", key.as_bytes()]).await.unwrap();
@@ -97,16 +95,18 @@ async fn a_minority_without_the_key_does_not_matter(world: &World) {
 
 async fn a_release_is_not_a_loss(world: &World) {
     let redlock = world.redlock().await;
-    let ttl = Duration::from_secs(1);
-    let lock = |what| redlock.lock(world.resource(what)).ttl(ttl).acquire();
+    let lock = |what| short(redlock.lock(world.resource(what))).acquire();
     let (released, dropped) = (lock("released").await.unwrap(), lock("dropped").await.unwrap());
     let (first, second) = (released.handle(), dropped.handle());
     let _ = released.release().await;
     drop(dropped);
+    let announced = async {
+        tokio::select! { lost = first.lost() => lost, lost = second.lost() => lost }
+    };
+    assert!(timeout(SHORT, announced).await.is_err(), "a loss was announced");
     for handle in [first, second] {
         assert!(!handle.is_held());
         assert_eq!(handle.remaining(), Duration::ZERO);
-        assert!(timeout(ttl, handle.lost()).await.is_err(), "a loss was announced");
         let extension = handle.extend().await;
         assert!(matches!(extension, Err(quorlock::ExtendError::Released)));
     }
@@ -114,7 +114,7 @@ async fn a_release_is_not_a_loss(world: &World) {
 
 async fn a_release_goes_on_when_nobody_waits_for_it(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource, Duration::from_secs(30)).await;
+    let lease = hold(world, &resource, LONG).await;
     // Polled once, then dropped.
     let _ = timeout(Duration::ZERO, lease.release()).await;
     world.gone(&resource).await;
@@ -127,6 +127,7 @@ async fn shutdown_waits_for_clean_ups_and_then_refuses_locks(world: &World) {
         let lease = redlock
             .lock(resource.as_str())
             .ttl(world.ttl())
+            .node_budget(world.generous_budget())
             .acquire()
             .await
             .unwrap();
@@ -146,6 +147,7 @@ async fn shutdown_waits_for_no_future_that_nobody_polls(world: &World) {
     let resources = [world.resource("job"), world.resource("job")];
     let [mut acquiring, untouched] = resources.each_ref().map(|resource| {
         let lock = redlock.lock(resource.as_str()).ttl(world.ttl());
+        let lock = lock.node_budget(world.generous_budget());
         Box::pin(lock.run(|_| std::future::pending::<()>()))
     });
     // Polled once: sent, and the answers are not heard.

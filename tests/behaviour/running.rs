@@ -87,7 +87,8 @@ async fn it_cancels_the_work_before_the_deadline_when_the_keys_vanish(world: &Wo
     let (started, handle) = oneshot::channel();
     let running = redlock
         .lock(resource.as_str())
-        .ttl(Duration::from_secs(3))
+        .ttl(Duration::from_secs(6))
+        .node_budget(Duration::from_secs(3))
         .run(|lease| async move {
             let _dropped = Dropped(Some(dropped));
             let _ = started.send(lease);

@@ -33,7 +33,10 @@ async fn owner_tokens_are_shown_nowhere(world: &World) {
     tracing::trace!("canary");
     let redlock = world.redlock().await;
     let (resource, other) = (world.resource("job"), world.resource("job"));
-    let request = redlock.lock(resource.as_str()).ttl(Duration::from_secs(2));
+    let request = redlock
+        .lock(resource.as_str())
+        .ttl(Duration::from_secs(6))
+        .node_budget(Duration::from_secs(3));
     let mut seen = format!("{request:?} {redlock:?} {:?}", redlock.nodes());
     let lease = request.clone().acquire().await.unwrap();
     world.spread(&resource).await;

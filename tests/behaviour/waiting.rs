@@ -6,7 +6,7 @@ use quorlock::{AcquireError, ReleaseOutcome};
 use tokio::time::sleep;
 
 use crate::common::MOMENT;
-use crate::world::{Behaviour, World, behaviours};
+use crate::world::{Behaviour, SHORT, World, behaviours};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
     behaviours![false;
@@ -28,7 +28,7 @@ async fn within_gives_up(world: &World) {
         .acquire()
         .await
         .unwrap();
-    let limit = Duration::from_millis(500);
+    let limit = SHORT;
     let waiting = world.redlock().await.lock(resource.as_str()).within(limit);
     match waiting.acquire().await {
         Err(AcquireError::Held { attempts, waited, .. }) => {
@@ -74,6 +74,7 @@ async fn forever_waits_through_a_holder(world: &World) {
         .lock(resource.as_str())
         .ttl(ttl)
         .node_budget(ttl / 2)
+        .forever()
         .acquire()
         .await
         .unwrap();

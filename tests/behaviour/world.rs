@@ -10,7 +10,7 @@ use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{LockRequest, NodeStatus, Redlock, RedlockBuilder};
 use redis::FromRedisValue;
 
-use crate::common::{ask, eventually, unique};
+use crate::common::{PATIENCE, ask, eventually, unique};
 
 /// A world to be made of nodes of its own.
 #[derive(Clone, Copy)]
@@ -174,18 +174,18 @@ impl World {
         name
     }
 
-    /// Long enough to play no part. But where a clean-up waits for nodes that are missing, it may play a small one.
+    /// Long enough to play no part. But where nodes are missing, a clean-up waits for it.
     pub(crate) fn ttl(&self) -> Duration {
         if self.all_live() {
-            Duration::from_secs(30)
+            Duration::from_secs(3_600)
         } else {
-            Duration::from_millis(600)
+            Duration::from_secs(5)
         }
     }
 
-    /// A node budget of most of that, for machines under load.
+    /// A node budget that plays none, however busy the machine is.
     pub(crate) fn generous_budget(&self) -> Duration {
-        self.ttl() * 3 / 4
+        PATIENCE.min(self.ttl() * 3 / 4)
     }
 
     /// One command about the key of `resource`, to every node that answers: its name, the key, and what follows.
@@ -251,6 +251,14 @@ impl World {
     }
 }
 
+/// How long a lease lives whose end a test waits for.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
+
+/// For a lease whose end is waited for. An attempt that comes to nothing because the machine is busy is followed by others.
+pub(crate) fn short(request: LockRequest) -> LockRequest {
+    request.ttl(SHORT).node_budget(SHORT * 3 / 4).forever()
+}
+
 /// Something that is true in every world of a kind.
 pub(crate) struct Behaviour {
     pub(crate) name: &'static str,
@@ -299,7 +307,7 @@ pub(crate) fn on_a_runtime<T>(threads: bool, work: impl Future<Output = T>) -> T
     };
     let runtime = builder.enable_all().build().unwrap();
     runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(90), work)
+        tokio::time::timeout(Duration::from_secs(300), work)
             .await
             .expect("it hangs")
     })

@@ -46,5 +46,5 @@ pub(crate) const LOCK_KEYS: &str = "return #redis.call('KEYS', '*') - #redis.cal
 pub(crate) async fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Redlock {
     let builder = Redlock::builder().urls(urls).restart_guard(false);
     let builder = builder.guard_window(Duration::from_secs(3_600));
-    builder.connect().await.unwrap()
+    builder.connect_timeout(PATIENCE).connect().await.unwrap()
 }
