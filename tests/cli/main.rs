@@ -5,12 +5,14 @@
 mod bench;
 #[path = "../common/mod.rs"]
 mod common;
+mod interrupts;
 mod losing;
 mod nodes;
 mod options;
 mod running;
 mod signals;
 mod support;
+mod terminal;
 mod testbeds;
 
 use quorlock::testbed::Testbed;

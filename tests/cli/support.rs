@@ -1,6 +1,7 @@
 //! Running the tool, and looking at what it did.
 
 use std::future::Future;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -99,7 +100,17 @@ impl Running {
         drop(self.child.stdin.take());
     }
 
-    /// Waits for its end, and returns the exit code and the rest of standard error.
+    /// What the command prints until the end of its output.
+    pub(crate) async fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        while let Some(line) = next(&mut self.out).await {
+            rest.push_str(&line);
+            rest.push('\n');
+        }
+        rest
+    }
+
+    /// Waits for its end, and returns the exit code (128+n after signal n) and the rest of standard error.
     pub(crate) async fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         while let Some(line) = next(&mut self.err).await {
@@ -110,7 +121,8 @@ impl Running {
             .await
             .expect("an end")
             .unwrap();
-        (status.code(), rest)
+        let by_signal = status.signal().map(|number| 128 + number);
+        (status.code().or(by_signal), rest)
     }
 }
 

@@ -20,7 +20,8 @@ pub(crate) const NOT_FOUND: u8 = 127;
 // The tables for `--help`. Keep them in step with the constants.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  that of the command, or 128+n if it was ended by signal n; otherwise
+  that of the command, or 128+n if it was ended by signal n (INT and QUIT: quorlock dies of the same signal, which shells
+  show as 128+n, so that Ctrl-C also ends the script around it); otherwise
     2  usage: options, URLs or durations that make no sense; nothing was done
    69  no quorum of nodes can be reached, or may give locks yet (or --testbed found no server): the command was not run
    71  the system refused something: a process, a pipe, a signal handler

@@ -12,6 +12,7 @@ use rustix::process::{
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::group;
 use crate::guard::Guard;
@@ -53,15 +54,6 @@ pub(crate) enum Change {
 pub(crate) enum Ended {
     Code(i32),
     Signal(i32),
-}
-
-impl Ended {
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            Ended::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
-            Ended::Signal(number) => exit::by_signal(number),
-        }
-    }
 }
 
 impl Job {
@@ -217,13 +209,30 @@ impl Job {
         }
     }
 
-    /// Takes the terminal back and the command's exit status off the system.
-    pub(crate) fn reap(&mut self, repair: bool) {
-        if let Some(terminal) = &mut self.terminal {
-            terminal.take_back(repair);
+    /// After the command's own end: lets the rest of its group go on. Returns how this process has to end.
+    pub(crate) fn finish(&mut self, ended: Ended) -> End {
+        self.guard.dismiss();
+        let had_terminal = self.reap(matches!(ended, Ended::Signal(_)));
+        let number = match ended {
+            Ended::Code(code) => return End::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+            Ended::Signal(number) => number,
+        };
+        match Signal::from_named_raw(number) {
+            Some(signal @ (Signal::INT | Signal::QUIT)) => End::Interrupt {
+                signal,
+                for_group: had_terminal,
+            },
+            _ => End::Code(exit::by_signal(number)),
         }
+    }
+
+    /// Takes the terminal back and the command's exit status off the system. Returns whether the command had the terminal.
+    pub(crate) fn reap(&mut self, repair: bool) -> bool {
+        let terminal = self.terminal.as_mut();
+        let had_terminal = terminal.is_some_and(|terminal| terminal.take_back(repair));
         let _: io::Result<ExitStatus> = self.child.wait(); // has ended, so does not block
         self.reaped = true;
+        had_terminal
     }
 
     async fn group_gone(&self) {

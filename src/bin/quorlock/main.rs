@@ -13,11 +13,13 @@
 //! | `report.rs`, `event.rs`, `log.rs` | what is told on standard error, without ever blocking |
 //! | `progress.rs` | how far it is, on a terminal |
 //! | `out.rs` | results on standard output |
+//! | `end.rs` | ending with an exit code, or by the signal that ended the command |
 //! | `exit.rs`, `fault.rs` | exit codes, and names of faults |
 
 mod acquire;
 mod args;
 mod bench;
+mod end;
 mod event;
 mod exit;
 mod fault;
@@ -42,6 +44,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
+use end::End;
 use exit::Failure;
 use report::Report;
 
@@ -51,35 +54,35 @@ fn main() -> ExitCode {
         return guard::stand(guard.grace());
     }
     let report = Report::start(&arguments.output);
-    let code = match work(arguments, &report) {
-        Ok(code) => code,
+    let end = match work(arguments, &report) {
+        Ok(end) => end,
         Err(failure) => {
             report.failure(&failure);
-            failure.code
+            End::Code(failure.code)
         }
     };
     report.flush();
-    ExitCode::from(code)
+    end.come()
 }
 
-fn work(arguments: Arguments, report: &Report) -> Result<u8, Failure> {
+fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
     log::start(report, &arguments.output, arguments.command.shows_settings())?;
     // One thread: signals that stop this process then take effect where they are raised, and starting is quick.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::system("start the runtime", &error))?;
-    let code = runtime.block_on(async {
+    let end = runtime.block_on(async {
         match arguments.command {
             Command::Run(run) => run::run(run, report).await,
-            Command::Status(status) => status::status(status, report).await,
-            Command::Members(members) => members::members(members, report).await,
+            Command::Status(status) => status::status(status, report).await.map(End::Code),
+            Command::Members(members) => members::members(members, report).await.map(End::Code),
             Command::Bench(bench) => bench::bench(bench, report).await,
             Command::Testbed(testbed) => testbed::testbed(testbed, report).await,
-            Command::Guard(_) => Ok(exit::OK),
+            Command::Guard(_) => Ok(End::Code(exit::OK)),
         }
     });
     // A name that is still being looked up must not hold up the exit.
     runtime.shutdown_background();
-    code
+    end
 }

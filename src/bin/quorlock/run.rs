@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use crate::acquire::acquire;
 use crate::args::{Run, Wait};
+use crate::end::End;
 use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
@@ -26,7 +27,7 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
 /// The same, when a quorum has confirmed already.
 const TIDY_UP: Duration = Duration::from_millis(300);
 
-pub(crate) async fn run(arguments: Run, report: &Report) -> Result<u8, Failure> {
+pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure> {
     let times = Times::new(arguments.ttl, arguments.kill_after, arguments.max_hold)?;
     let mut signals =
         Signals::listen(&FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
@@ -46,7 +47,7 @@ pub(crate) async fn run(arguments: Run, report: &Report) -> Result<u8, Failure> 
     }
     let testbed: Testbed = match signals.or(nodes::testbed(5, None)).await {
         Ok(testbed) => testbed?,
-        Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
+        Err(signal) => return Ok(End::by(signal)),
     };
     let code = with_nodes(&arguments, &testbed.urls(), times, &mut signals, report).await;
     testbed.shutdown().await;
@@ -59,10 +60,10 @@ async fn with_nodes(
     times: Times,
     signals: &mut Signals,
     report: &Report,
-) -> Result<u8, Failure> {
+) -> Result<End, Failure> {
     let redlock = match signals.or(connect(arguments, urls)).await {
         Ok(redlock) => redlock?,
-        Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
+        Err(signal) => return Ok(End::by(signal)),
     };
     // It gets ready while the lock is being acquired.
     let guard =
@@ -75,7 +76,7 @@ async fn with_nodes(
         }
         Err(signal) => {
             clean_up(&redlock, CLEAN_UP).await;
-            return Ok(exit::by_signal(signal.as_raw()));
+            return Ok(End::by(signal));
         }
     };
     let outcome = under(arguments, guard, &lease, times, signals, report).await;
@@ -95,8 +96,9 @@ async fn with_nodes(
     };
     clean_up(&redlock, enough).await;
     Ok(match outcome? {
-        Outcome::Ended(ended) => ended.code(),
-        Outcome::Lost => exit::LOST,
+        Outcome::Lost => End::Code(exit::LOST),
+        // One that came when nothing was left to pass it on to.
+        Outcome::Ended(end) => signals.interrupt().map_or(end, End::by),
     })
 }
 

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
+use futures_util::FutureExt;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -49,6 +50,16 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+
+    /// An INT or QUIT that came and was not read.
+    pub(crate) fn interrupt(&mut self) -> Option<Signal> {
+        while let Some(signal) = self.next().now_or_never() {
+            if matches!(signal, Signal::INT | Signal::QUIT) {
+                return Some(signal);
+            }
+        }
+        None
     }
 
     /// Waits for `work`, unless a signal comes first: then `work` is dropped.

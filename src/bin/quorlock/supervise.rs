@@ -6,9 +6,10 @@ use quorlock::{Lease, LossReason, MAX_TTL, MIN_TTL};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until};
 
+use crate::end::End;
 use crate::event::Event;
 use crate::exit::Failure;
-use crate::job::{Change, Ended, Job};
+use crate::job::{Change, Job};
 use crate::report::Report;
 use crate::signals::Signals;
 
@@ -82,7 +83,7 @@ impl Times {
 /// How it went.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Ended(Ended),
+    Ended(End),
     /// The lease was lost, and the command ended for that.
     Lost,
 }
@@ -136,11 +137,7 @@ pub(crate) async fn supervise(
                 end(job, times.kill_at(deadline), times, signals, report).await;
                 return Outcome::Lost;
             }
-            (Some(ended), _) => {
-                job.guard().dismiss();
-                job.reap(matches!(ended, Ended::Signal(_)));
-                return Outcome::Ended(ended);
-            }
+            (Some(ended), _) => return Outcome::Ended(job.finish(ended)),
             (None, Some(lost)) => {
                 report.event(&Event::Lost {
                     lost: &lost,
@@ -190,7 +187,9 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
             }
             change = job.change() => match change {
                 // The others of the group have as much time.
-                Change::Ended(_) => job.reap(true),
+                Change::Ended(_) => {
+                    job.reap(true);
+                }
                 Change::Resumed => job.resume(),
                 Change::Gone => break,
             },

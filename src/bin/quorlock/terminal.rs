@@ -53,10 +53,10 @@ impl Terminal {
     }
 
     /// Makes ours the foreground group again, if it was lent. `repair` also sets the modes that the terminal had then,
-    /// for a command that had no chance to do so.
-    pub(crate) fn take_back(&mut self, repair: bool) {
+    /// for a command that had no chance to do so. Returns whether it was lent.
+    pub(crate) fn take_back(&mut self, repair: bool) -> bool {
         if !std::mem::take(&mut self.lent) {
-            return;
+            return false;
         }
         // We are in the background now, where this raises TTOU unless it is blocked.
         unstoppable(|| {
@@ -65,6 +65,7 @@ impl Terminal {
                 let _ = tcsetattr(&self.tty, OptionalActions::Drain, modes);
             }
         });
+        true
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{Write, stdout};
 use std::time::Duration;
 
 use crate::args;
+use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
 use crate::job::{Change, Job};
@@ -14,7 +15,7 @@ use crate::signals::{FORWARDED, Signals};
 /// What the command gets between TERM and KILL if we are killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result<u8, Failure> {
+pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result<End, Failure> {
     let mut signals =
         Signals::listen(&FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
     if arguments.dead > arguments.nodes {
@@ -26,7 +27,7 @@ pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result
     let starting = nodes::testbed(arguments.nodes, arguments.server.as_deref());
     let testbed = match signals.or(starting).await {
         Ok(testbed) => testbed?,
-        Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
+        Err(signal) => return Ok(End::by(signal)),
     };
     for node in testbed.nodes().iter().rev().take(arguments.dead) {
         node.kill()
@@ -41,7 +42,7 @@ pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result
         match printed {
             Ok(()) => {
                 signals.next().await;
-                Ok(exit::OK)
+                Ok(End::Code(exit::OK))
             }
             Err(error) => Err(Failure::system("print the URLs", &error)),
         }
@@ -60,18 +61,14 @@ fn listed(urls: &[String], export: bool, json: bool) -> String {
     }
 }
 
-async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signals) -> Result<u8, Failure> {
+async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signals) -> Result<End, Failure> {
     let guard = Guard::start(GRACE).map_err(|error| Failure::system("start the guard process", &error))?;
     let urls = urls.join(",");
     let mut job = Job::start(&arguments.command, &[(nodes::VARIABLE, Some(&urls))], guard).await?;
     loop {
         tokio::select! {
             change = job.change() => match change {
-                Change::Ended(ended) => {
-                    job.guard().dismiss();
-                    job.reap(true);
-                    return Ok(ended.code());
-                }
+                Change::Ended(ended) => return Ok(job.finish(ended)),
                 Change::Resumed => job.resume(),
                 Change::Gone => {}
             },

@@ -28,6 +28,7 @@ use tokio::time::{Instant, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Bench;
+use crate::end::End;
 use crate::event::Event;
 use crate::exit::{self, Failure};
 use crate::report::Report;
@@ -88,7 +89,7 @@ impl Results {
     }
 }
 
-pub(crate) async fn bench(arguments: Bench, report: &Report) -> Result<u8, Failure> {
+pub(crate) async fn bench(arguments: Bench, report: &Report) -> Result<End, Failure> {
     let plan = Plan::new(&arguments)?;
     let mut signals =
         Signals::listen(&ENDING).map_err(|error| Failure::system("listen to signals", &error))?;
@@ -100,7 +101,7 @@ pub(crate) async fn bench(arguments: Bench, report: &Report) -> Result<u8, Failu
     };
     let testbed = match signals.or(nodes::testbed(size, None)).await {
         Ok(testbed) => testbed?,
-        Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
+        Err(signal) => return Ok(End::by(signal)),
     };
     let code = with_nodes(&arguments, &testbed.urls(), plan, chart, &mut signals, report).await;
     testbed.shutdown().await;
@@ -114,7 +115,7 @@ async fn with_nodes(
     chart: Option<Chart>,
     signals: &mut Signals,
     report: &Report,
-) -> Result<u8, Failure> {
+) -> Result<End, Failure> {
     // Nobody else can hold what is locked here, so there is nothing that a node may have forgotten.
     let settings = |urls: &[String]| -> Result<RedlockBuilder, Failure> {
         Ok(nodes::builder(&arguments.nodes, urls)?
@@ -125,12 +126,12 @@ async fn with_nodes(
     };
     let redlock = match signals.or(settings(urls)?.connect()).await {
         Ok(redlock) => redlock.map_err(|error| nodes::not_connected(&error))?,
-        Err(signal) => return Ok(exit::by_signal(signal.as_raw())),
+        Err(signal) => return Ok(End::by(signal)),
     };
     let alone = urls.chunks(1).map(settings).collect::<Result<Vec<_>, _>>()?;
     let limit = arguments.nodes.connect_timeout;
     if let Err(signal) = signals.or(all_heard(&redlock, limit, report)).await {
-        return Ok(exit::by_signal(signal.as_raw()));
+        return Ok(End::by(signal));
     }
     let nodes: Vec<Node> = redlock.nodes().into_iter().map(Node::new).collect();
     report.event(&Event::Plan {
@@ -151,12 +152,12 @@ async fn with_nodes(
         chart.draw(&results)?;
     }
     match (results.interrupted, results.hopeless()) {
-        (Some(signal), _) => Ok(exit::by_signal(signal.as_raw())),
+        (Some(signal), _) => Ok(End::by(signal)),
         (None, Some(why)) => Err(Failure::new(
             exit::NO_QUORUM,
             format!("no lock could be acquired: {why}"),
         )),
-        (None, None) => Ok(exit::OK),
+        (None, None) => Ok(End::Code(exit::OK)),
     }
 }
 

@@ -1,0 +1,62 @@
+//! How the tool ends: with an exit code, or by the signal with which the user of its terminal wanted an end.
+
+use std::process::ExitCode;
+
+use rustix::process::{Resource, Rlimit, Signal, getpid, kill_current_process_group, setrlimit};
+
+use crate::exit;
+
+/// How the tool ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Code(u8),
+    /// By INT or QUIT. A shell takes an exit code to mean that the command has dealt with the interrupt, and goes on
+    /// with its script or loop.
+    Interrupt {
+        signal: Signal,
+        /// The command had the terminal to itself, so that the shell has not got the signal yet.
+        for_group: bool,
+    },
+}
+
+impl End {
+    /// An end because of `signal`.
+    pub(crate) fn by(signal: Signal) -> End {
+        match signal {
+            Signal::INT | Signal::QUIT => End::Interrupt {
+                signal,
+                for_group: false,
+            },
+            other => End::Code(exit::by_signal(other.as_raw())),
+        }
+    }
+
+    /// Ends this process if it is to end by a signal. Returns the exit code otherwise.
+    pub(crate) fn come(self) -> ExitCode {
+        let code = match self {
+            End::Code(code) => code,
+            End::Interrupt { signal, for_group } => {
+                interrupt(signal, for_group);
+                exit::by_signal(signal.as_raw())
+            }
+        };
+        ExitCode::from(code)
+    }
+}
+
+/// Returns only in the first process of a container, on which signals without a handler have no effect.
+fn interrupt(signal: Signal, for_group: bool) {
+    if for_group {
+        let _ = kill_current_process_group(signal); // still caught here
+    }
+    if getpid().is_init() {
+        return;
+    }
+    // A core dump of this process would be mistaken for the command's.
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let _ = setrlimit(Resource::Core, none);
+    let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw());
+}

@@ -1,0 +1,92 @@
+//! A terminal of the test's own, and a session on it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout;
+
+use crate::support::PATIENCE;
+
+/// A session on a terminal. If the test fails, its first process is killed, and the kernel hangs up on the others.
+pub(crate) struct Terminal {
+    keyboard: File,
+    screen: UnboundedReceiver<Vec<u8>>,
+    shown: String,
+    child: Child,
+}
+
+impl Terminal {
+    /// Starts `command`, given as words, as the first process of the session. `set_up` adds to its environment.
+    pub(crate) fn start(command: &[&str], set_up: impl FnOnce(&mut Command)) -> Terminal {
+        let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&keyboard).unwrap();
+        unlockpt(&keyboard).unwrap();
+        let name = ptsname(&keyboard, Vec::new()).unwrap();
+        let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+        let end = || File::options().read(true).write(true).open(path).unwrap();
+        let keyboard = File::from(keyboard);
+        let mut setsid = Command::new("setsid");
+        setsid
+            .arg("--ctty")
+            .args(command)
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .kill_on_drop(true);
+        set_up(&mut setsid);
+        let child = setsid.spawn().unwrap();
+        drop(setsid); // it has the terminal open
+        let (tell, screen) = unbounded_channel();
+        let mut output = keyboard.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 1024];
+            // The end is an error: no process has the terminal open any more.
+            while let Ok(read @ 1..) = output.read(&mut buffer) {
+                let _ = tell.send(buffer[..read].to_vec());
+            }
+        });
+        Terminal {
+            keyboard,
+            screen,
+            shown: String::new(),
+            child,
+        }
+    }
+
+    /// Waits until this is shown, after all that was waited for before.
+    pub(crate) async fn shows(&mut self, text: &str) {
+        let position = loop {
+            if let Some(position) = self.shown.find(text) {
+                break position;
+            }
+            let more = timeout(PATIENCE, self.screen.recv()).await;
+            let Ok(Some(more)) = more else {
+                panic!("no {text:?} in {:?}", self.shown);
+            };
+            self.shown.push_str(&String::from_utf8_lossy(&more));
+        };
+        self.shown.drain(..position + text.len());
+    }
+
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits for the end of all of the session, and returns that of its first process, and the rest of what was shown.
+    pub(crate) async fn end(mut self) -> (ExitStatus, String) {
+        let status = timeout(PATIENCE, self.child.wait()).await.expect("an end");
+        while let Some(more) = timeout(PATIENCE, self.screen.recv())
+            .await
+            .expect("the end of the terminal")
+        {
+            self.shown.push_str(&String::from_utf8_lossy(&more));
+        }
+        (status.unwrap(), self.shown)
+    }
+}
