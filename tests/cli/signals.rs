@@ -2,7 +2,8 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Running, at_least, free, holder, numbers, with};
+use crate::support::{Running, at_least, eventually, free, holder, numbers, with};
+use crate::terminal::Terminal;
 use crate::testbed;
 
 #[tokio::test]
@@ -26,23 +27,89 @@ async fn signals_go_to_the_whole_group_and_the_lock_is_released() {
 #[tokio::test]
 async fn each_signal_is_passed_on() {
     let testbed = testbed().await;
-    let script =
-        "exec 2>&-; for s in HUP INT QUIT USR1 USR2; do trap \"echo $s\" $s; done; trap 'exit 9' TERM
-        echo ready; while :; do sleep 0.02; done";
-    let mut running = Running::start(with(&testbed.urls(), &["run", "r", "--", "sh", "-c", script]));
+    let signals = [
+        Signal::HUP,
+        Signal::INT,
+        Signal::QUIT,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::VTALARM,
+        Signal::PROF,
+        Signal::XCPU,
+        Signal::XFSZ,
+        Signal::IO,
+        Signal::POWER,
+        Signal::STKFLT,
+    ];
+    let numbers: Vec<String> = signals.iter().map(|signal| signal.as_raw().to_string()).collect();
+    let script = format!(
+        "exec 2>&-; for s in {}; do trap \"echo $s\" $s; done; trap 'exit 9' TERM
+        echo ready; while :; do sleep 0.02; done",
+        numbers.join(" ")
+    );
+    let mut running = Running::start(with(&testbed.urls(), &["run", "r", "--", "sh", "-c", &script]));
     assert_eq!(running.line().await, "ready");
-    for (signal, name) in [
-        (Signal::HUP, "HUP"),
-        (Signal::INT, "INT"),
-        (Signal::QUIT, "QUIT"),
-        (Signal::USR1, "USR1"),
-        (Signal::USR2, "USR2"),
-    ] {
+    for (signal, number) in signals.into_iter().zip(numbers) {
         running.signal(signal);
-        assert_eq!(running.line().await, name);
+        assert_eq!(running.line().await, number);
     }
     running.signal(Signal::TERM);
     assert_eq!(running.end().await, (Some(9), String::new()));
+}
+
+/// A parent that blocks signals for itself passes that on.
+#[tokio::test]
+async fn what_was_blocked_is_not() {
+    let testbed = testbed().await;
+    let own = env!("CARGO_BIN_EXE_quorlock");
+    let script = "echo ready; read -r _; exit 5";
+    let blocked = |arguments: &[&str]| {
+        let mut command = tokio::process::Command::new("env");
+        command
+            .env("QUORLOCK_NODES", testbed.urls().join(","))
+            .args(["--block-signal", own])
+            .args(arguments)
+            .args(["--", "sh", "-c", script])
+            .kill_on_drop(true);
+        command
+    };
+    for arguments in [&["run", "r"][..], &["testbed", "-n", "1"]] {
+        let mut running = Running::start(blocked(arguments));
+        assert_eq!(running.line().await, "ready");
+        running.close_input();
+        assert_eq!(running.end().await, (Some(5), String::new()));
+        let mut running = Running::start(blocked(arguments));
+        assert_eq!(running.line().await, "ready");
+        running.signal(Signal::TERM);
+        assert_eq!(running.end().await, (Some(143), String::new()));
+    }
+    free(&testbed).await;
+}
+
+/// The terminal tells its foreground group, and the command is in another one if its input is a pipe.
+#[tokio::test]
+async fn a_new_size_of_the_terminal_reaches_a_command_in_a_pipe() {
+    let testbed = testbed().await;
+    let own = env!("CARGO_BIN_EXE_quorlock");
+    let script = format!(
+        "mkfifo {0}/input; {own} run r -- sh -c 'trap \"echo resized; exit 6\" WINCH; echo ready; read -r _' <{0}/input",
+        testbed.folder().display()
+    );
+    let mut terminal = Terminal::start(&["bash", "-c", &script], |command| {
+        command.env("QUORLOCK_NODES", testbed.urls().join(","));
+    });
+    let input = testbed.folder().join("input");
+    eventually("a pipe", || async { input.exists() }).await;
+    let writer = tokio::net::unix::pipe::OpenOptions::new()
+        .read_write(true)
+        .open_sender(input)
+        .unwrap();
+    terminal.shows("ready").await;
+    terminal.resize(30, 100);
+    let (status, shown) = terminal.end().await;
+    assert_eq!((status.code(), shown.trim()), (Some(6), "resized"));
+    drop(writer);
 }
 
 #[tokio::test]

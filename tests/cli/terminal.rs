@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{tcgetwinsize, tcsetwinsize};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
@@ -76,6 +77,12 @@ impl Terminal {
 
     pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        let mut size = tcgetwinsize(&self.keyboard).unwrap();
+        (size.ws_row, size.ws_col) = (rows, columns);
+        tcsetwinsize(&self.keyboard, size).unwrap();
     }
 
     /// Waits for the end of all of the session, and returns that of its first process, and the rest of what was shown.

@@ -48,7 +48,7 @@ pub(crate) struct Output {
 ///
 /// Acquires the lock, runs the command, renews the lease for as long as it runs, then releases. The command runs in a
 /// process group of its own, with this terminal and this input; it finds the name of the lock in QUORLOCK_RESOURCE.
-/// Signals sent to quorlock (TERM, INT, HUP, QUIT, USR1, USR2) are passed on to the whole group.
+/// Signals that would end quorlock (TERM, INT, HUP, QUIT, USR1, USR2, ALRM, ...) are passed on to the whole group.
 ///
 /// When the lease is lost, or cannot be renewed in time, the whole group gets TERM, and KILL --kill-after later:
 /// before the lease ends, so that nothing of it runs when somebody else may have the lock. The same happens if

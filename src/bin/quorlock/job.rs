@@ -72,7 +72,7 @@ impl Job {
         let children = unix::signal(SignalKind::child()).map_err(system("watch over processes"))?;
         let terminal = Terminal::open();
         let control = match terminal {
-            Some(_) => &[Signal::CONT, Signal::TSTP][..],
+            Some(_) => &[Signal::CONT, Signal::TSTP, Signal::WINCH][..],
             None => &[Signal::CONT],
         };
         let control = Signals::listen(control).map_err(system("listen to signals"))?;
@@ -167,7 +167,7 @@ impl Job {
                         self.suspended = None;
                         return Change::Resumed;
                     }
-                    // The terminal's user suspends our group, and means the command.
+                    // The terminal's user suspends or resizes our group, and means the command.
                     other => self.signal(other),
                 },
                 _ = self.children.recv() => {}

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
     if let Command::Guard(guard) = &arguments.command {
         return guard::stand(guard.grace());
     }
+    signals::unblock();
     let report = Report::start(&arguments.output);
     let end = match work(arguments, &report) {
         Ok(end) => end,

@@ -30,7 +30,7 @@ const TIDY_UP: Duration = Duration::from_millis(300);
 pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure> {
     let times = Times::new(arguments.ttl, arguments.kill_after, arguments.max_hold)?;
     let mut signals =
-        Signals::listen(&FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
+        Signals::listen(FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
     if let Some(window) = arguments.guard_window.filter(|window| *window < arguments.ttl) {
         report.event(&Event::Log {
             weight: Weight::Warning,

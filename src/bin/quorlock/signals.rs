@@ -8,15 +8,31 @@ use futures_util::FutureExt;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Those that are passed on to the command.
-pub(crate) const FORWARDED: [Signal; 6] = [
+/// Those that would end this process, and are passed on to the command instead. Not those that tell of a fault here.
+pub(crate) const FORWARDED: &[Signal] = &[
     Signal::TERM,
     Signal::INT,
     Signal::HUP,
     Signal::QUIT,
     Signal::USR1,
     Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::IO,
+    #[cfg(target_os = "linux")]
+    Signal::POWER,
+    #[cfg(target_os = "linux")]
+    Signal::STKFLT,
 ];
+
+/// Blocked signals are inherited, and a parent that blocks some for itself may forget to let its children have them: TERM
+/// would not reach this process, nor would it notice the command's end.
+pub(crate) fn unblock() {
+    let _ = nix::sys::signal::SigSet::all().thread_unblock();
+}
 
 /// A set of signals, from the moment it is made.
 #[derive(Debug)]

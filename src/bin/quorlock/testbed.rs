@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result<End, Failure> {
     let mut signals =
-        Signals::listen(&FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
+        Signals::listen(FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
     if arguments.dead > arguments.nodes {
         return Err(Failure::usage(format!(
             "--dead {} of {} nodes",
