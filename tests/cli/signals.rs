@@ -112,6 +112,37 @@ async fn a_new_size_of_the_terminal_reaches_a_command_in_a_pipe() {
     drop(writer);
 }
 
+/// As the first process of a container.
+#[tokio::test]
+async fn as_the_first_process_it_waits_for_orphans_and_ends_by_signals() {
+    let container = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    let possible = tokio::process::Command::new("unshare")
+        .args(container)
+        .arg("true")
+        .status();
+    if !possible.await.is_ok_and(|status| status.success()) {
+        return eprintln!("not tested: this user cannot have a PID namespace of its own");
+    }
+    let testbed = testbed().await;
+    let script = "
+        orphan=$( (sh -c 'echo $$; exec >&-; read -r _' <&3 &) )
+        echo here; while [ -e /proc/$orphan ]; do sleep 0.02; done
+        echo gone; kill -INT 1; read -r _";
+    let mut command = tokio::process::Command::new("unshare");
+    command
+        .env("QUORLOCK_NODES", testbed.urls().join(","))
+        .args(container)
+        .args([env!("CARGO_BIN_EXE_quorlock"), "run", "r", "--"])
+        .args(["sh", "-c", &format!("exec 3<&0; {script}")])
+        .kill_on_drop(true);
+    let mut running = Running::start(command);
+    assert_eq!(running.line().await, "here");
+    running.close_input();
+    assert_eq!(running.line().await, "gone");
+    assert_eq!(running.end().await, (Some(130), String::new()));
+    free(&testbed).await;
+}
+
 #[tokio::test]
 async fn what_was_ignored_stays_ignored() {
     let testbed = testbed().await;

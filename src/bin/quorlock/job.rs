@@ -16,6 +16,7 @@ use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::group;
 use crate::guard::Guard;
+use crate::orphans;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
@@ -170,7 +171,7 @@ impl Job {
                     // The terminal's user suspends or resizes our group, and means the command.
                     other => self.signal(other),
                 },
-                _ = self.children.recv() => {}
+                _ = self.children.recv() => orphans::reap(Some(self.group)),
                 () = resume_by_force => {
                     self.suspended = None;
                     return Change::Resumed;
@@ -237,6 +238,7 @@ impl Job {
 
     async fn group_gone(&self) {
         while group::is_running(self.group) {
+            orphans::reap(None);
             sleep(LOOK).await;
         }
     }

@@ -7,7 +7,7 @@
 //! | `nodes.rs` | which nodes, and connecting to them |
 //! | `acquire.rs` | getting the lock, and saying what it waits for |
 //! | `supervise.rs` | the command under its lease: signals, loss, the end |
-//! | `job.rs` | the command's process group |
+//! | `job.rs`, `orphans.rs` | the command's process group, and what it leaves to the first process of a container |
 //! | `guard.rs` | a second process that ends the group when this one cannot |
 //! | `terminal.rs`, `signals.rs` | the terminal's foreground, and signals |
 //! | `report.rs`, `event.rs`, `log.rs` | what is told on standard error, without ever blocking |
@@ -29,6 +29,7 @@ mod job;
 mod log;
 mod members;
 mod nodes;
+mod orphans;
 mod out;
 mod progress;
 mod report;
