@@ -102,13 +102,18 @@ async fn max_hold_ends_the_command() {
         "8s",
         "--max-hold",
         "3s",
+        // Not what a loss is about: all that the command has started is ended.
+        "--signal",
+        "command",
         "r",
         "--",
-        "sleep",
-        "600",
+        "sh",
+        "-c",
+        "sleep 600 & wait",
     ];
     let mut running = Running::start(with(&testbed.urls(), &arguments));
     assert_eq!(running.event("lost").await["reason"], "max_hold");
+    running.event("stopped").await;
     assert_eq!(running.end().await.0, Some(79));
     free(&testbed).await;
 }

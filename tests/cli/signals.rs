@@ -1,6 +1,6 @@
 //! Signals, and what becomes of them.
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Running, at_least, eventually, free, holder, numbers, with};
 use crate::terminal::Terminal;
@@ -22,6 +22,54 @@ async fn signals_go_to_the_whole_group_and_the_lock_is_released() {
     assert_eq!(running.end().await, (Some(3), String::new()));
     assert_eq!(numbers(&file), [1, 2]);
     free(&testbed).await;
+}
+
+/// A server whose workers finish their work when the server is told to end, unless they are ended themselves.
+const PREFORK: &str = "exec 2>&- 3<&0; trap 'echo ending' TERM
+    sh -c 'echo working; read -r _ <&3; echo finished' & worker=$!; wait; wait $worker; echo worker: $?";
+
+#[tokio::test]
+async fn workers_finish_if_only_the_command_gets_the_signal() {
+    let testbed = testbed().await;
+    for (option, ends) in [
+        (&[][..], &["worker: 143"][..]),
+        (&["--signal", "group"], &["worker: 143"]),
+        (&["--signal", "command"], &["finished", "worker: 0"]),
+    ] {
+        let run = [&["run"], option, &["r", "--", "sh", "-c", PREFORK]].concat();
+        let mut running = Running::start(with(&testbed.urls(), &run));
+        assert_eq!(running.line().await, "working");
+        running.signal(Signal::TERM);
+        assert_eq!(running.line().await, "ending");
+        running.close_input();
+        let shown = running.rest().await;
+        assert_eq!(shown.lines().collect::<Vec<_>>(), ends, "{option:?}");
+        assert_eq!(running.end().await, (Some(0), String::new()));
+    }
+    free(&testbed).await;
+}
+
+/// What the system's service manager does: TERM for all processes of a service at once.
+#[tokio::test]
+async fn a_signal_for_everybody_is_a_signal_for_the_command() {
+    let testbed = testbed().await;
+    let script = "trap 'echo ending; exit 3' TERM; echo ready; read -r _";
+    let run = [
+        "run", "--json", "--signal", "command", "r", "--", "sh", "-c", script,
+    ];
+    let mut running = Running::start(with(&testbed.urls(), &run));
+    assert_eq!(running.line().await, "ready");
+    let own = running.child.id().unwrap();
+    let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+    let everybody = children.split_whitespace().map(|pid| pid.parse().unwrap());
+    let everybody: Vec<i32> = everybody.chain([i32::try_from(own).unwrap()]).collect();
+    assert_eq!(everybody.len(), 3, "the guard, the command and quorlock");
+    for pid in everybody {
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    }
+    assert_eq!(running.line().await, "ending");
+    assert_eq!(running.event("released").await["outcome"], "released");
+    assert_eq!(running.end().await, (Some(3), String::new()));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit;
 
@@ -48,7 +48,8 @@ pub(crate) struct Output {
 ///
 /// Acquires the lock, runs the command, renews the lease for as long as it runs, then releases. The command runs in a
 /// process group of its own, with this terminal and this input; it finds the name of the lock in QUORLOCK_RESOURCE.
-/// Signals that would end quorlock (TERM, INT, HUP, QUIT, USR1, USR2, ALRM, ...) are passed on to the whole group.
+/// Signals that would end quorlock (TERM, INT, HUP, QUIT, USR1, USR2, ALRM, ...) are passed on to the whole group, or to
+/// the command alone (--signal command).
 ///
 /// When the lease is lost, or cannot be renewed in time, the whole group gets TERM, and KILL --kill-after later:
 /// before the lease ends, so that nothing of it runs when somebody else may have the lock. The same happens if
@@ -83,6 +84,10 @@ pub(crate) struct Run {
     /// Time between TERM and KILL when the lease is lost [default: 5s, or a quarter of the TTL if that is less]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) kill_after: Option<Duration>,
+    /// What signals sent to quorlock are passed on to. A prefork server (gunicorn, Celery, PostgreSQL) ends its workers
+    /// itself, and would lose their work if they got TERM as well
+    #[arg(long, value_name = "TO", value_enum, default_value_t = Recipient::Group)]
+    pub(crate) signal: Recipient,
     /// Give the lock up after this long, and so end the command
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
@@ -262,6 +267,15 @@ impl Guard {
     pub(crate) fn grace(&self) -> Duration {
         Duration::from_millis(self.grace_ms)
     }
+}
+
+/// Which processes signals are passed on to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Recipient {
+    /// The command and all that it has started: a pipeline, or a script, whose parts would otherwise go on
+    Group,
+    /// The command alone. When the lease is lost, the whole group is ended nevertheless
+    Command,
 }
 
 /// How long to wait for a lock.

@@ -7,11 +7,13 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_current_process_group, kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_current_process_group, kill_process,
+    kill_process_group, waitid,
 };
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::args::Recipient;
 use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::group;
@@ -30,6 +32,7 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct Job {
     child: Child,
     group: Pid,
+    recipient: Recipient,
     guard: Guard,
     terminal: Option<Terminal>,
     children: unix::Signal,
@@ -63,6 +66,7 @@ impl Job {
     pub(crate) async fn start(
         command: &[OsString],
         environment: &[(&str, Option<&str>)],
+        recipient: Recipient,
         mut guard: Guard,
     ) -> Result<Job, Failure> {
         let system = |doing| move |error: io::Error| Failure::system(doing, &error);
@@ -91,6 +95,7 @@ impl Job {
         let mut job = Job {
             child,
             group,
+            recipient,
             guard,
             terminal,
             children,
@@ -111,6 +116,17 @@ impl Job {
 
     pub(crate) fn guard(&self) -> &Guard {
         &self.guard
+    }
+
+    /// Passes on a signal that this process was sent.
+    pub(crate) fn pass_on(&self, signal: Signal) {
+        match self.recipient {
+            Recipient::Group => self.signal(signal),
+            Recipient::Command if self.reaped => {}
+            Recipient::Command => {
+                let _ = kill_process(self.group, signal); // fails only if it has ended
+            }
+        }
     }
 
     /// Sends `signal` to the whole group.

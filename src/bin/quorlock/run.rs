@@ -152,7 +152,7 @@ async fn under(
         (RESOURCE, Some(arguments.resource.as_str())),
         (FENCING_TOKEN, token.as_deref()),
     ];
-    let mut job = Job::start(&arguments.command, &environment, guard).await?;
+    let mut job = Job::start(&arguments.command, &environment, arguments.signal, guard).await?;
     report.event(&Event::Started { pid: job.pid() });
     Ok(supervise(&mut job, lease, times, signals, report).await)
 }

@@ -111,7 +111,7 @@ pub(crate) async fn supervise(
                 None
             }
             signal = signals.next() => {
-                job.signal(signal);
+                job.pass_on(signal);
                 None
             }
             () = sleep_until(check) => {
@@ -193,7 +193,7 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
                 Change::Resumed => job.resume(),
                 Change::Gone => break,
             },
-            signal = signals.next() => job.signal(signal),
+            signal = signals.next() => job.pass_on(signal),
         }
     }
     job.guard().dismiss();

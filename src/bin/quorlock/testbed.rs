@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 use std::time::Duration;
 
-use crate::args;
+use crate::args::{self, Recipient};
 use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
@@ -64,7 +64,13 @@ fn listed(urls: &[String], export: bool, json: bool) -> String {
 async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signals) -> Result<End, Failure> {
     let guard = Guard::start(GRACE).map_err(|error| Failure::system("start the guard process", &error))?;
     let urls = urls.join(",");
-    let mut job = Job::start(&arguments.command, &[(nodes::VARIABLE, Some(&urls))], guard).await?;
+    let mut job = Job::start(
+        &arguments.command,
+        &[(nodes::VARIABLE, Some(&urls))],
+        Recipient::Group,
+        guard,
+    )
+    .await?;
     loop {
         tokio::select! {
             change = job.change() => match change {
@@ -72,7 +78,7 @@ async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signa
                 Change::Resumed => job.resume(),
                 Change::Gone => {}
             },
-            signal = signals.next() => job.signal(signal),
+            signal = signals.next() => job.pass_on(signal),
         }
     }
 }
