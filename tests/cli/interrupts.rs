@@ -7,7 +7,7 @@ use quorlock::testbed::Testbed;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
-use crate::support::{Running, free, holder, with};
+use crate::support::{Group, Running, free, holder, with};
 use crate::terminal::Terminal;
 use crate::testbed;
 
@@ -109,15 +109,6 @@ async fn make_goes_on_with_no_other_target() {
     let (status, shown) = on_a_terminal(&testbed, &quorlock, &make, INTERRUPT).await;
     assert!(!status.success() && !shown.contains("ready"), "{status}: {shown}");
     free(&testbed).await;
-}
-
-/// A process group, killed if the test fails. A quorlock in it that is killed ends its command.
-struct Group(Pid);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = kill_process_group(self.0, Signal::KILL);
-    }
 }
 
 #[tokio::test]

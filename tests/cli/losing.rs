@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use quorlock::testbed::Testbed;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
+use tokio::process::Command;
 
 use crate::support::{
-    PATIENCE, Running, alive, at_least, eventually, finish, free, nanos, numbers, text, with,
+    Group, PATIENCE, Running, alive, at_least, eventually, finish, free, nanos, numbers, text, with,
 };
 use crate::testbed;
 
@@ -116,6 +117,40 @@ async fn max_hold_ends_the_command() {
     running.event("stopped").await;
     assert_eq!(running.end().await.0, Some(79));
     free(&testbed).await;
+}
+
+/// As with `sudo`, in reverse: who may not signal others runs a command that becomes somebody else.
+#[tokio::test]
+async fn a_command_of_another_user_is_said_to_go_on() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("not tested: only root can become another user");
+    }
+    let testbed = testbed().await;
+    let mut command = Command::new("setpriv");
+    command
+        .env("QUORLOCK_NODES", testbed.urls().join(","))
+        .args(["--bounding-set=-kill", env!("CARGO_BIN_EXE_quorlock")])
+        .args(["run", "--json", "--ttl", "3s", "r", "--"])
+        .args(["setpriv", "--reuid=65534", "--clear-groups"])
+        .args(["sh", "-c", "echo ready; exec sleep 600"])
+        .kill_on_drop(true);
+    let mut running = Running::start(command);
+    let pid = running.event("started").await["pid"].as_i64().unwrap();
+    let group = Group(Pid::from_raw(pid.try_into().unwrap()).unwrap());
+    assert_eq!(running.line().await, "ready");
+    running.signal(Signal::USR1);
+    let warning = running.event("log").await;
+    assert!(
+        warning["message"].as_str().unwrap().contains("another user"),
+        "{warning}"
+    );
+    for node in testbed.nodes() {
+        node.command(&["DEL", "quorlock:r"]).await.unwrap();
+    }
+    running.event("lost").await;
+    assert_eq!(running.event("not_stopped").await["reason"], "other_user");
+    drop(group);
+    assert_eq!(running.end().await.0, Some(79));
 }
 
 #[tokio::test]

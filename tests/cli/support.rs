@@ -7,7 +7,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use quorlock::testbed::{Testbed, Value};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
@@ -138,6 +138,15 @@ pub(crate) async fn holder(urls: &[String], resource: &str) -> Running {
     let mut holder = Running::start(with(urls, &["run", resource, "--", "sh", "-c", "echo held; cat"]));
     assert_eq!(holder.line().await, "held");
     holder
+}
+
+/// A process group, killed if the test fails. A quorlock in it that is killed ends its command.
+pub(crate) struct Group(pub(crate) Pid);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = kill_process_group(self.0, Signal::KILL);
+    }
 }
 
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {

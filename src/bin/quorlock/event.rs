@@ -6,6 +6,7 @@ use quorlock::node::Reply;
 use quorlock::{FencingToken, LossReason, Lost, NodeVote, ReleaseOutcome, Votes};
 use serde_json::{Value, json};
 
+use crate::job::NOT_OURS;
 use crate::nodes::counted;
 
 /// How much somebody must want to know to be told.
@@ -57,7 +58,10 @@ pub(crate) enum Event<'a> {
         killed: bool,
     },
     /// KILL did not help.
-    Immortal,
+    NotStopped {
+        /// Whether the processes that are left could be signalled at all.
+        ours: bool,
+    },
     Released {
         resource: &'a str,
         outcome: &'a ReleaseOutcome,
@@ -105,7 +109,7 @@ impl Obstacle {
 impl Event<'_> {
     pub(crate) fn weight(&self) -> Weight {
         match self {
-            Event::Failure { .. } | Event::Lost { .. } | Event::HeldUp { .. } | Event::Immortal => {
+            Event::Failure { .. } | Event::Lost { .. } | Event::HeldUp { .. } | Event::NotStopped { .. } => {
                 Weight::Error
             }
             Event::Released { outcome, .. } if **outcome != ReleaseOutcome::Released => Weight::Warning,
@@ -194,7 +198,12 @@ impl Event<'_> {
             ),
             Event::Stopped { killed: false } => "the command has ended on TERM".to_owned(),
             Event::Stopped { killed: true } => "the command was killed".to_owned(),
-            Event::Immortal => "a process of the command does not end, not even on KILL".to_owned(),
+            Event::NotStopped { ours: true } => {
+                "a process of the command does not end, not even on KILL".to_owned()
+            }
+            Event::NotStopped { ours: false } => {
+                format!("the command goes on without the lock, and cannot be stopped: {NOT_OURS}")
+            }
             Event::Released { resource, outcome } => match outcome {
                 ReleaseOutcome::Released => format!("released {resource}"),
                 ReleaseOutcome::AlreadyGone => format!(
@@ -281,7 +290,10 @@ impl Event<'_> {
             }
             Event::HeldUp { resource } => json!({"event": "lost", "resource": resource, "reason": "held_up"}),
             Event::Stopped { killed } => json!({"event": "stopped", "killed": killed}),
-            Event::Immortal => json!({"event": "not_stopped"}),
+            Event::NotStopped { ours } => {
+                let reason = if *ours { "unkillable" } else { "other_user" };
+                json!({"event": "not_stopped", "reason": reason})
+            }
             Event::Released { resource, outcome } => {
                 let (outcome, votes) = match outcome {
                     ReleaseOutcome::Released => ("released", None),

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process_group};
 
 /// Whether a process of the group is left that can still do anything.
@@ -9,7 +10,8 @@ use rustix::process::{Pid, test_kill_process_group};
 /// One that has ended but was not waited for keeps the group in existence: grandchildren are waited for by the system's
 /// first process, which may take its time. Where there is no `/proc`, such a one counts as running.
 pub(crate) fn is_running(group: Pid) -> bool {
-    test_kill_process_group(group).is_ok() && !all_have_ended(group)
+    // Those of another user exist as well, although they may not be signalled.
+    test_kill_process_group(group) != Err(Errno::SRCH) && !all_have_ended(group)
 }
 
 fn all_have_ended(group: Pid) -> bool {

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_current_process_group, kill_process,
     kill_process_group, waitid,
@@ -22,6 +23,9 @@ use crate::orphans;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
+/// Why a command cannot be signalled.
+pub(crate) const NOT_OURS: &str =
+    "it runs as another user (sudo?), and this one may not signal it; run quorlock itself as that user";
 /// How soon the shell's "go on" reaches us if we were not suspended after all.
 const NOT_SUSPENDED: Duration = Duration::from_millis(100);
 /// How often a group is looked at that should be gone soon.
@@ -120,18 +124,18 @@ impl Job {
 
     /// Passes on a signal that this process was sent.
     pub(crate) fn pass_on(&self, signal: Signal) {
-        match self.recipient {
+        let allowed = match self.recipient {
             Recipient::Group => self.signal(signal),
-            Recipient::Command if self.reaped => {}
-            Recipient::Command => {
-                let _ = kill_process(self.group, signal); // fails only if it has ended
-            }
+            Recipient::Command => self.reaped || kill_process(self.group, signal) != Err(Errno::PERM),
+        };
+        if !allowed {
+            tracing::warn!("a signal cannot be passed on to the command: {NOT_OURS}");
         }
     }
 
-    /// Sends `signal` to the whole group.
-    pub(crate) fn signal(&self, signal: Signal) {
-        let _ = kill_process_group(self.group, signal); // fails only if all have ended
+    /// Sends `signal` to the whole group. Returns false if nobody got it, for all who are left belong to another user.
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
+        kill_process_group(self.group, signal) != Err(Errno::PERM)
     }
 
     /// Lets the command go on, with the terminal if it is ours to give.
@@ -185,7 +189,9 @@ impl Job {
                         return Change::Resumed;
                     }
                     // The terminal's user suspends or resizes our group, and means the command.
-                    other => self.signal(other),
+                    other => {
+                        self.signal(other);
+                    }
                 },
                 _ = self.children.recv() => orphans::reap(Some(self.group)),
                 () = resume_by_force => {
@@ -213,7 +219,9 @@ impl Job {
             return;
         };
         match signal {
-            Signal::TTIN | Signal::TTOU if terminal.lend(self.group) => self.signal(Signal::CONT),
+            Signal::TTIN | Signal::TTOU if terminal.lend(self.group) => {
+                self.signal(Signal::CONT);
+            }
             Signal::TTIN | Signal::TTOU | Signal::TSTP => {
                 terminal.take_back(false);
                 // TTOU, for TSTP is caught. It takes effect right here, and does not if no shell could resume us: then the

@@ -177,13 +177,13 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
         tokio::select! {
             biased;
             () = sleep_until(patience) => {
-                if killed {
-                    return report.event(&Event::Immortal); // the guard tries once more
+                let ours = job.signal(Signal::KILL);
+                if killed || !ours {
+                    return report.event(&Event::NotStopped { ours }); // the guard tries once more
                 }
                 killed = true;
                 // From now: after a suspension, the moment for KILL is long past.
                 patience = Instant::now() + KILL_TAKES;
-                job.signal(Signal::KILL);
             }
             change = job.change() => match change {
                 // The others of the group have as much time.
