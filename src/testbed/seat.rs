@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::sleep;
-use url::Url;
 
 use super::{
     Data, TestbedError,
@@ -220,12 +220,8 @@ impl Seat {
         let Some(password) = &self.spec.password else {
             return plain.to_owned();
         };
-        // The URLs are ours and have a host, so neither step fails; a URL without the password would be noticed.
-        let Ok(mut url) = Url::parse(plain) else {
-            return plain.to_owned();
-        };
-        let _ = url.set_password(Some(password));
-        url.into()
+        let password = utf8_percent_encode(password, NON_ALPHANUMERIC);
+        plain.replacen("://", &format!("://:{password}@"), 1)
     }
 }
 

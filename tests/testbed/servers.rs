@@ -129,7 +129,7 @@ async fn a_server_that_ends_by_itself_is_noticed() {
 async fn passwords_settings_and_unix_sockets() {
     let testbed = Testbed::builder()
         .nodes(1)
-        .password("s:cret/ä")
+        .password("s:cret/ä%41%")
         .unix_sockets(true)
         .proxies(true)
         .arg("--maxmemory", "10mb")
@@ -138,7 +138,10 @@ async fn passwords_settings_and_unix_sockets() {
         .await
         .unwrap();
     let node = &testbed.nodes()[0];
-    assert_eq!(node.url(), format!("redis://:s%3Acret%2F%C3%A4@{}", node.addr()));
+    assert_eq!(
+        node.url(),
+        format!("redis://:s%3Acret%2F%C3%A4%2541%25@{}", node.addr())
+    );
     for (name, value) in [("maxmemory", "10485760"), ("appendfsync", "everysec")] {
         let answer = node.command(&["CONFIG", "GET", name]).await.unwrap();
         assert_eq!(answer.as_array().unwrap()[1].as_str(), Some(value));
@@ -153,7 +156,7 @@ async fn passwords_settings_and_unix_sockets() {
 
     let url = node.unix_url().unwrap();
     let path = url
-        .strip_prefix("redis+unix://:s%3Acret%2F%C3%A4@localhost")
+        .strip_prefix("redis+unix://:s%3Acret%2F%C3%A4%2541%25@localhost")
         .unwrap();
     tokio::net::UnixStream::connect(path).await.unwrap();
     let changed = node
