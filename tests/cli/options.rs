@@ -1,5 +1,8 @@
 //! Which nodes, what is said of them, and settings that go with each other.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use quorlock::testbed::{Testbed, Value};
 use serde_json::Value as Json;
 
@@ -32,7 +35,7 @@ async fn one_option_takes_several_nodes() {
 
 #[tokio::test]
 async fn a_password_may_have_a_comma_and_is_not_shown() {
-    let testbed = Testbed::builder().nodes(2).password("sEc,ReT");
+    let testbed = Testbed::builder().nodes(2).password("sEc,ReT%41");
     let testbed = testbed.start().await.unwrap();
     let nodes = testbed.urls().join(",").replace("%2C", ",");
     assert!(nodes.contains("sEc,ReT"), "{nodes}");
@@ -50,6 +53,32 @@ async fn a_password_may_have_a_comma_and_is_not_shown() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(!said.contains("sEc") && !said.contains("ReT"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn the_command_does_not_get_the_nodes_if_they_are_to_be_hidden() {
+    let testbed = testbed().await;
+    for (option, seen) in [(&[][..], true), (&["--hide-nodes"], false)] {
+        let run = [&["run"], option, &["r", "--", "env"]].concat();
+        let output = finish(with(&testbed.urls(), &run)).await;
+        let shown = text(&output.stdout);
+        assert!(shown.contains("QUORLOCK_RESOURCE=r\n"), "{shown}");
+        assert_eq!(shown.contains("QUORLOCK_NODES="), seen, "{shown}");
+        assert_eq!(shown.contains("redis://"), seen, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_nodes_that_is_no_text_is_said_to_be_none() {
+    let mut command = with(&[], &["status"]);
+    command.env("QUORLOCK_NODES", OsStr::from_bytes(b"redis://:p\xfcss@h"));
+    let output = finish(command).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("QUORLOCK_NODES is not UTF-8") && !said.contains("ss@h"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

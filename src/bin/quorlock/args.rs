@@ -88,6 +88,9 @@ pub(crate) struct Run {
     /// itself, and would lose their work if they got TERM as well
     #[arg(long, value_name = "TO", value_enum, default_value_t = Recipient::Group)]
     pub(crate) signal: Recipient,
+    /// Keep QUORLOCK_NODES, and with it the nodes' passwords, out of the command's environment
+    #[arg(long)]
+    pub(crate) hide_nodes: bool,
     /// Give the lock up after this long, and so end the command
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,

@@ -1,5 +1,7 @@
 //! Which nodes, and connecting to them.
 
+use std::env::VarError;
+
 use quorlock::testbed::{Testbed, TestbedError};
 use quorlock::{ConnectError, NodeConfig, Redlock, RedlockBuilder};
 
@@ -13,7 +15,15 @@ pub(crate) const VARIABLE: &str = "QUORLOCK_NODES";
 pub(crate) fn urls(nodes: &Nodes) -> Result<Vec<String>, Failure> {
     let mut listed = nodes.node.clone();
     if listed.is_empty() {
-        listed.extend(std::env::var(VARIABLE));
+        match std::env::var(VARIABLE) {
+            Ok(list) => listed.push(list),
+            Err(VarError::NotPresent) => {}
+            Err(VarError::NotUnicode(_)) => {
+                return Err(Failure::usage(format!(
+                    "{VARIABLE} is not UTF-8: in a URL, write other bytes as %XX, such as %FC"
+                )));
+            }
+        }
     }
     let urls: Vec<String> = listed.iter().flat_map(|list| split(list)).collect();
     if urls.is_empty() {

@@ -148,10 +148,13 @@ async fn under(
     report: &Report,
 ) -> Result<Outcome, Failure> {
     let token = lease.fencing_token().map(|token| token.to_string());
-    let environment = [
+    let mut environment = vec![
         (RESOURCE, Some(arguments.resource.as_str())),
         (FENCING_TOKEN, token.as_deref()),
     ];
+    if arguments.hide_nodes {
+        environment.push((nodes::VARIABLE, None));
+    }
     let mut job = Job::start(&arguments.command, &environment, arguments.signal, guard).await?;
     report.event(&Event::Started { pid: job.pid() });
     Ok(supervise(&mut job, lease, times, signals, report).await)
