@@ -165,8 +165,8 @@ async fn usage_errors_say_what_to_do() {
             &["--max-hold 2s", "--kill-after 5s"],
         ),
         (
-            &["run", "--testbed", "--ttl", "1ms", "r", "--", "true"],
-            &["--ttl 1ms", "10ms"],
+            &["run", "--testbed", "--ttl", "39ms", "r", "--", "true"],
+            &["--ttl 39ms", "40ms"],
         ),
         (&["testbed", "-n", "2", "--dead", "3"], &["--dead 3 of 2"]),
         (&["run", "--testbed", "", "--", "true"], &["empty"]),

@@ -72,7 +72,7 @@ pub(crate) struct Run {
     /// Use five local Redis masters, started for this run only: to try things out, not to lock anything out
     #[arg(long, conflicts_with = "node")]
     pub(crate) testbed: bool,
-    /// How long the lock outlives a crash of this machine, from 10ms to 365days; renewed every third of it
+    /// How long the lock outlives a crash of this machine, from 40ms to 365days; renewed every third of it
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
     /// How long to wait for the lock: a duration, or "forever" (ends only if no quorum is in reach; nodes that are left out by the restart guard are waited for)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Lease, LossReason, MAX_TTL, MIN_TTL};
+use quorlock::{Lease, LossReason, MAX_TTL};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until};
 
@@ -12,6 +12,11 @@ use crate::exit::Failure;
 use crate::job::{Change, Job};
 use crate::report::Report;
 use crate::signals::Signals;
+
+/// What there is between KILL and the deadline at least.
+const MARGIN: Duration = Duration::from_millis(10);
+/// Half of it is a margin and the usual time between TERM and KILL.
+const SHORTEST_TTL: Duration = Duration::from_millis(40);
 
 /// What KILL may take, altogether, until nothing of the group is left.
 const KILL_TAKES: Duration = Duration::from_secs(2);
@@ -33,17 +38,18 @@ impl Times {
         kill_after: Option<Duration>,
         max_hold: Option<Duration>,
     ) -> Result<Times, Failure> {
-        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
+        if !(SHORTEST_TTL..=MAX_TTL).contains(&ttl) {
             return Err(Failure::usage(format!(
-                "--ttl {} is out of bounds: 10ms to 365days",
-                humantime::format_duration(ttl)
+                "--ttl {} is out of bounds: {} to 365days",
+                humantime::format_duration(ttl),
+                humantime::format_duration(SHORTEST_TTL)
             )));
         }
         let longest = max_hold.map_or(ttl, |most| most.min(ttl));
         let times = Times {
             ttl,
             kill_after: kill_after.unwrap_or_else(|| (longest / 4).min(Duration::from_secs(5))),
-            margin: (ttl / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)),
+            margin: (ttl / 20).clamp(MARGIN, Duration::from_millis(500)),
         };
         let (shown, margin) = (
             humantime::format_duration(times.kill_after),
@@ -202,4 +208,29 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
 
 fn before(instant: Instant, time: Duration) -> Instant {
     instant.checked_sub(time).unwrap_or(instant)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Arguments;
+
+    #[test]
+    fn the_shortest_ttl_is_the_one_that_help_tells() {
+        assert!(Times::new(SHORTEST_TTL, None, None).is_ok());
+        let shorter = SHORTEST_TTL - Duration::from_millis(1);
+        for kill_after in [None, Some(Duration::ZERO)] {
+            let refused = Times::new(shorter, kill_after, None).unwrap_err();
+            assert!(
+                refused.message.contains("--ttl 39ms is out of bounds: 40ms"),
+                "{refused:?}"
+            );
+        }
+        let mut arguments = Arguments::command();
+        let run = arguments.find_subcommand_mut("run").unwrap();
+        let told = format!("from {} to", humantime::format_duration(SHORTEST_TTL));
+        assert!(run.render_long_help().to_string().contains(&told));
+    }
 }
