@@ -1,5 +1,10 @@
 //! `quorlock run`: the command, its lock and its token.
 
+use std::io::Write;
+use std::path::Path;
+
+use tokio::process::Command;
+
 use crate::support::{Running, finish, free, holder, text, with};
 use crate::testbed;
 
@@ -20,6 +25,75 @@ async fn the_exit_code_is_that_of_the_command() {
         assert_eq!(output.status.code(), Some(code), "{command:?}: {said}");
         assert_eq!(said.is_empty(), !matches!(code, 126 | 127), "{said}");
         free(&testbed).await;
+    }
+}
+
+/// Written by another process: one that is just being started by another test could inherit a file that is open for writing
+/// here, and what is open for writing cannot be executed.
+fn executable(file: &Path, text: &[u8]) -> String {
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "cat >\"$0\"; chmod 755 \"$0\""])
+        .arg(file)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text).unwrap();
+    assert!(child.wait().unwrap().success());
+    file.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_script_that_does_not_name_an_interpreter_is_run_by_sh() {
+    let testbed = testbed().await;
+    let script = executable(&testbed.folder().join("script"), b"echo \"$0|$1|$2\"; exit 4\n");
+    let arguments = ["a b", "*"];
+    let env = Command::new("env")
+        .arg(&script)
+        .args(arguments)
+        .output()
+        .await
+        .unwrap();
+    for name in [&*script, "script"] {
+        let run = [&["run", "r", "--", name], &arguments[..]].concat();
+        let mut command = with(&testbed.urls(), &run);
+        let path = format!(
+            "{}:{}",
+            testbed.folder().display(),
+            std::env::var("PATH").unwrap()
+        );
+        command.env("PATH", path);
+        let output = finish(command).await;
+        assert_eq!(text(&output.stdout), format!("{script}|a b|*\n"));
+        assert_eq!(
+            (output.status, &output.stdout),
+            (env.status, &env.stdout),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_command_lacks_is_named() {
+    let testbed = testbed().await;
+    let script = executable(
+        &testbed.folder().join("script"),
+        b"#!/no/such/shell -e\necho ran\n",
+    );
+    // A program's loader has its name in the program.
+    let shell = std::fs::read("/bin/sh").unwrap();
+    let loader = b"/lib64/ld-";
+    let at = shell.windows(loader.len()).position(|part| part == loader);
+    let mut cases = vec![(script, "/no/such/shell")];
+    if let Some(at) = at {
+        let mut other = shell.clone();
+        other[at + 1] = b'L';
+        cases.push((executable(&testbed.folder().join("program"), &other), "loader"));
+    }
+    for (program, lacking) in cases {
+        let output = finish(with(&testbed.urls(), &["run", "r", "--", &program])).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(126), "{said}");
+        assert!(said.contains(&program) && said.contains(lacking), "{said}");
     }
 }
 

@@ -29,7 +29,7 @@ Exit codes:
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), or other clients use another
        list of nodes: the command was not run
    79  the lease was lost, or --max-hold was over: the command was ended before its end
-  126  the command was found but cannot be executed
+  126  the command was found but cannot be executed, or its interpreter is not there
   127  the command was not found
   128+n  quorlock itself got signal n before the command ran";
 

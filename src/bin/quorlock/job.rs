@@ -2,8 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -15,6 +14,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::args::Recipient;
+use crate::command;
 use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::group;
@@ -74,9 +74,6 @@ impl Job {
         mut guard: Guard,
     ) -> Result<Job, Failure> {
         let system = |doing| move |error: io::Error| Failure::system(doing, &error);
-        let (program, arguments) = command
-            .split_first()
-            .ok_or_else(|| Failure::usage("no command"))?;
         guard.ready().await.map_err(system("start the guard process"))?;
         let children = unix::signal(SignalKind::child()).map_err(system("watch over processes"))?;
         let terminal = Terminal::open();
@@ -85,15 +82,7 @@ impl Job {
             None => &[Signal::CONT],
         };
         let control = Signals::listen(control).map_err(system("listen to signals"))?;
-        let mut run = Command::new(program);
-        run.args(arguments).process_group(0);
-        for &(name, value) in environment {
-            match value {
-                Some(value) => run.env(name, value),
-                None => run.env_remove(name),
-            };
-        }
-        let child = run.spawn().map_err(|error| not_run(program, &error))?;
+        let child = command::spawn(command, environment)?;
         let group = Pid::from_child(&child);
         guard.watch(group);
         let mut job = Job {
@@ -265,16 +254,5 @@ impl Job {
             orphans::reap(None);
             sleep(LOOK).await;
         }
-    }
-}
-
-fn not_run(program: &OsString, error: &io::Error) -> Failure {
-    let program = program.to_string_lossy();
-    match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(exit::NOT_FOUND, format!("{program}: command not found")),
-        _ => Failure::new(
-            exit::NOT_EXECUTABLE,
-            format!("{program}: cannot execute: {error}"),
-        ),
     }
 }

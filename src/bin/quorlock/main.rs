@@ -7,6 +7,7 @@
 //! | `nodes.rs` | which nodes, and connecting to them |
 //! | `acquire.rs` | getting the lock, and saying what it waits for |
 //! | `supervise.rs` | the command under its lease: signals, loss, the end |
+//! | `command.rs` | starting the command, and why that did not work |
 //! | `job.rs`, `orphans.rs` | the command's process group, and what it leaves to the first process of a container |
 //! | `guard.rs` | a second process that ends the group when this one cannot |
 //! | `terminal.rs`, `signals.rs` | the terminal's foreground, and signals |
@@ -19,6 +20,7 @@
 mod acquire;
 mod args;
 mod bench;
+mod command;
 mod end;
 mod event;
 mod exit;

@@ -1,0 +1,78 @@
+//! Starting the command, and saying why it could not be.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use rustix::io::Errno;
+
+use crate::exit::{self, Failure};
+
+/// Longest first line of a script that the kernel reads.
+const FIRST_LINE: u64 = 256;
+
+/// Starts `command` in a process group of its own, with these variables. One without a value is not to be there at all.
+pub(crate) fn spawn(command: &[OsString], environment: &[(&str, Option<&str>)]) -> Result<Child, Failure> {
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| Failure::usage("no command"))?;
+    let in_group = |mut command: Command| {
+        command.process_group(0);
+        for &(name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.spawn()
+    };
+    let mut run = Command::new(program);
+    run.args(arguments);
+    let spawned = match in_group(run) {
+        // A script without a first line that says what runs it: `sh`, as everywhere else.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOEXEC) => {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", "exec \"$0\" \"$@\""]).args(command);
+            in_group(shell)
+        }
+        spawned => spawned,
+    };
+    spawned.map_err(|error| not_run(program, &error))
+}
+
+fn not_run(program: &OsStr, error: &io::Error) -> Failure {
+    let name = program.to_string_lossy();
+    let cannot = |why: String| Failure::new(exit::NOT_EXECUTABLE, format!("{name}: cannot execute: {why}"));
+    match (error.kind(), find(program)) {
+        (ErrorKind::NotFound, None) => Failure::new(exit::NOT_FOUND, format!("{name}: command not found")),
+        (ErrorKind::NotFound, Some(file)) => cannot(match interpreter(&file) {
+            Some(interpreter) => format!("its interpreter {interpreter} is not there"),
+            None => "the loader that it names, or a library, is not there".to_owned(),
+        }),
+        _ => cannot(error.to_string()),
+    }
+}
+
+/// The file that is meant by a command's name.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program)).filter(|file| file.is_file());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// What a script's first line names.
+fn interpreter(script: &Path) -> Option<String> {
+    let mut line = Vec::new();
+    let file = File::open(script).ok()?.take(FIRST_LINE);
+    BufReader::new(file).read_until(b'\n', &mut line).ok()?;
+    let line = String::from_utf8_lossy(line.strip_prefix(b"#!")?).into_owned();
+    line.split_whitespace().next().map(str::to_owned)
+}
