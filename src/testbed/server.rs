@@ -23,6 +23,9 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How much of what a server said goes into an error.
 const TAIL: usize = 4096;
 
+/// What a server writes at its start is less than this, in bytes.
+const ROOM: usize = 64 * 1024;
+
 /// What it takes to start one node's server, again and again.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
@@ -94,6 +97,8 @@ impl Server {
             }
             .into()),
             None => {
+                let folder = spec.folder.clone();
+                blocking(move || has_room(folder)).await?;
                 let log = log.tail();
                 let taken = log.contains("Address already in use") || log.contains("Address in use");
                 let error = TestbedError::Exited { node, log };
@@ -119,6 +124,14 @@ impl Server {
     pub(crate) fn end(self) -> Result<(), TestbedError> {
         self.guard.end().map_err(TestbedError::system("end a server"))
     }
+}
+
+/// A server that cannot even write its log ends without a word.
+fn has_room(folder: PathBuf) -> Result<(), TestbedError> {
+    let file = folder.join("room");
+    let written = std::fs::write(&file, [0; ROOM]);
+    let _ = std::fs::remove_file(&file); // if it fails, it goes with the folder
+    written.map_err(TestbedError::folder("write to", folder))
 }
 
 /// Whether the server on the port is the process we started, and answers PING.

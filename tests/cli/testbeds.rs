@@ -79,6 +79,28 @@ async fn a_testbed_lasts_until_it_is_told_to_end() {
     }
 }
 
+/// Servers cannot tell that, for they cannot write it down.
+#[tokio::test]
+async fn a_full_folder_for_temporary_files_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=64k none \"$TMPDIR\" || exit 99
+        head -c 64k /dev/zero >\"$TMPDIR/full\"; \"$0\" testbed -n 1 -- true";
+    let mut command = tokio::process::Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_quorlock")])
+        .env("TMPDIR", folder.path())
+        .kill_on_drop(true);
+    let output = finish(command).await;
+    let said = text(&output.stderr);
+    let code = output.status.code();
+    if code == Some(99) || !rustix::process::geteuid().is_root() {
+        return eprintln!("not tested: this user cannot mount anything");
+    }
+    assert_eq!(code, Some(69), "{said}");
+    let words = ["No space left", folder.path().to_str().unwrap()];
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+}
+
 #[tokio::test]
 async fn a_testbed_without_a_server_says_how_to_get_one() {
     let output = finish(with(&[], &["testbed", "--server", "/no/such/server"])).await;
