@@ -180,8 +180,18 @@ async fn killed_it_does_not_leave_the_command_without_a_lock() {
 async fn stopped_it_does_not_leave_the_command_without_a_lock() {
     let testbed = testbed().await;
     let folder = testbed.folder().to_owned();
-    let arguments = ["run", "--ttl", "1s", "r", "--", "sh", "-c", &stubborn(&folder)];
-    let running = Running::start(with(&testbed.urls(), &arguments));
+    let arguments = [
+        "run",
+        "--json",
+        "--ttl",
+        "1s",
+        "r",
+        "--",
+        "sh",
+        "-c",
+        &stubborn(&folder),
+    ];
+    let mut running = Running::start(with(&testbed.urls(), &arguments));
     let pids = stubborn_pids(&folder).await;
     running.signal(Signal::STOP);
     let check = seen_alive(&pids);
@@ -192,6 +202,7 @@ async fn stopped_it_does_not_leave_the_command_without_a_lock() {
     .await;
     assert_eq!(text(&other.stdout), "");
     running.signal(Signal::CONT);
+    assert_eq!(running.event("lost").await["reason"], "paused");
     assert_eq!(running.end().await.0, Some(79));
 }
 

@@ -47,7 +47,8 @@ pub(crate) enum Event<'a> {
     Lost {
         lost: &'a Lost,
         deadline: Instant,
-        max_hold: bool,
+        /// For how long this process did not run, if the lease has ended meanwhile.
+        paused: Option<Duration>,
     },
     /// The guard has ended the command, for this process did not get to run in time.
     HeldUp {
@@ -163,7 +164,7 @@ impl Event<'_> {
             Event::Lost {
                 lost,
                 deadline,
-                max_hold,
+                paused,
             } => {
                 let Lost { resource, reason, .. } = lost;
                 let verb = if *deadline > Instant::now() {
@@ -172,12 +173,19 @@ impl Event<'_> {
                     "lost"
                 };
                 match reason {
-                    _ if *max_hold => {
+                    LossReason::MaxHold => {
                         format!("held {resource} for as long as --max-hold allows: stopping the command")
                     }
                     LossReason::Gone(votes) => {
                         format!(
                             "lost {resource}: stopping the command; a quorum no longer knows the lock: {votes}"
+                        )
+                    }
+                    LossReason::Expired { .. } if paused.is_some() => {
+                        format!(
+                            "lost {resource}: stopping the command; quorlock was suspended (Ctrl-Z), stopped or held up for {}, \
+                             and the lease ended meanwhile",
+                            short(paused.unwrap_or_default())
                         )
                     }
                     LossReason::Expired {
@@ -272,10 +280,11 @@ impl Event<'_> {
             Event::Lost {
                 lost,
                 deadline,
-                max_hold,
+                paused,
             } => {
                 let (reason, votes) = match &lost.reason {
-                    _ if *max_hold => ("max_hold", None),
+                    LossReason::MaxHold => ("max_hold", None),
+                    LossReason::Expired { .. } if paused.is_some() => ("paused", None),
                     LossReason::Gone(votes) => ("gone", Some(votes)),
                     LossReason::Expired { last_failure } => ("not_renewed", last_failure.as_ref()),
                     LossReason::Suspended { .. } => ("suspended", None),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Lease, LossReason, MAX_TTL};
+use quorlock::{Lease, MAX_TTL};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until};
 
@@ -103,6 +103,8 @@ pub(crate) async fn supervise(
     report: &Report,
 ) -> Outcome {
     let mut known = Instant::from_std(lease.deadline());
+    // For how long this loop did not run, if the lease that was known then has ended meanwhile.
+    let mut paused = None;
     schedule(job, times, known);
     loop {
         // Often enough that the guard always knows of a renewal well before it would act.
@@ -133,6 +135,10 @@ pub(crate) async fn supervise(
                 None
             }
         };
+        let late = Instant::now().saturating_duration_since(check);
+        if late >= times.lead() {
+            paused = Some(late);
+        }
         let deadline = Instant::from_std(lease.deadline());
         let ended = job.ended().filter(|_| lease.is_held());
         match (ended, lost) {
@@ -148,7 +154,7 @@ pub(crate) async fn supervise(
                 report.event(&Event::Lost {
                     lost: &lost,
                     deadline: deadline.into_std(),
-                    max_hold: matches!(lost.reason, LossReason::MaxHold),
+                    paused,
                 });
                 end(job, times.kill_at(deadline), times, signals, report).await;
                 return Outcome::Lost;
