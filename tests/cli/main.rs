@@ -12,6 +12,7 @@ mod options;
 mod running;
 mod signals;
 mod support;
+mod suspending;
 mod terminal;
 mod testbeds;
 

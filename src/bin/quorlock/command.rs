@@ -11,6 +11,7 @@ use std::process::{Child, Command};
 use rustix::io::Errno;
 
 use crate::exit::{self, Failure};
+use crate::suspension;
 
 /// Longest first line of a script that the kernel reads.
 const FIRST_LINE: u64 = 256;
@@ -28,7 +29,7 @@ pub(crate) fn spawn(command: &[OsString], environment: &[(&str, Option<&str>)]) 
                 None => command.env_remove(name),
             };
         }
-        command.spawn()
+        suspension::unblocked(|| command.spawn())
     };
     let mut run = Command::new(program);
     run.args(arguments);

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_current_process_group, kill_process,
-    kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, kill_process_group, waitid,
 };
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -21,6 +20,7 @@ use crate::group;
 use crate::guard::Guard;
 use crate::orphans;
 use crate::signals::Signals;
+use crate::suspension;
 use crate::terminal::Terminal;
 
 /// Why a command cannot be signalled.
@@ -78,7 +78,7 @@ impl Job {
         let children = unix::signal(SignalKind::child()).map_err(system("watch over processes"))?;
         let terminal = Terminal::open();
         let control = match terminal {
-            Some(_) => &[Signal::CONT, Signal::TSTP, Signal::WINCH][..],
+            Some(_) => &[Signal::CONT, Signal::WINCH][..],
             None => &[Signal::CONT],
         };
         let control = Signals::listen(control).map_err(system("listen to signals"))?;
@@ -114,6 +114,7 @@ impl Job {
     /// Passes on a signal that this process was sent.
     pub(crate) fn pass_on(&self, signal: Signal) {
         let allowed = match self.recipient {
+            _ if signal == Signal::TSTP => self.signal(signal),
             Recipient::Group => self.signal(signal),
             Recipient::Command => self.reaped || kill_process(self.group, signal) != Err(Errno::PERM),
         };
@@ -177,7 +178,7 @@ impl Job {
                         self.suspended = None;
                         return Change::Resumed;
                     }
-                    // The terminal's user suspends or resizes our group, and means the command.
+                    // The terminal's user resizes it for our group, and means the command.
                     other => {
                         self.signal(other);
                     }
@@ -213,10 +214,10 @@ impl Job {
             }
             Signal::TTIN | Signal::TTOU | Signal::TSTP => {
                 terminal.take_back(false);
-                // TTOU, for TSTP is caught. It takes effect right here, and does not if no shell could resume us: then the
-                // command has to go on too, unless it would only be stopped again.
+                // Takes effect right here, and does not if no shell could resume us: then the command has to go on too, unless
+                // it would only be stopped again.
                 self.suspended = (signal == Signal::TSTP).then(|| Instant::now() + NOT_SUSPENDED);
-                let _ = kill_current_process_group(Signal::TTOU);
+                suspension::suspend();
             }
             // Stopped by somebody's decision, not for the terminal: that does not concern us.
             _ => {}

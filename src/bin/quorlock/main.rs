@@ -10,7 +10,7 @@
 //! | `command.rs` | starting the command, and why that did not work |
 //! | `job.rs`, `orphans.rs` | the command's process group, and what it leaves to the first process of a container |
 //! | `guard.rs` | a second process that ends the group when this one cannot |
-//! | `terminal.rs`, `signals.rs` | the terminal's foreground, and signals |
+//! | `terminal.rs`, `signals.rs`, `suspension.rs` | the terminal's foreground, signals, and Ctrl-Z |
 //! | `report.rs`, `event.rs`, `log.rs` | what is told on standard error, without ever blocking |
 //! | `progress.rs` | how far it is, on a terminal |
 //! | `out.rs` | results on standard output |
@@ -39,6 +39,7 @@ mod run;
 mod signals;
 mod status;
 mod supervise;
+mod suspension;
 mod terminal;
 mod testbed;
 
@@ -57,6 +58,9 @@ fn main() -> ExitCode {
         return guard::stand(guard.grace());
     }
     signals::unblock();
+    if matches!(arguments.command, Command::Run(_) | Command::Testbed(_)) {
+        suspension::block();
+    }
     let report = Report::start(&arguments.output);
     let end = match work(arguments, &report) {
         Ok(end) => end,

@@ -15,7 +15,7 @@ use crate::guard::Guard;
 use crate::job::Job;
 use crate::nodes;
 use crate::report::Report;
-use crate::signals::{FORWARDED, Signals};
+use crate::signals::Signals;
 use crate::supervise::{Outcome, Times, supervise};
 
 /// In the command's environment: what is locked.
@@ -29,8 +29,7 @@ const TIDY_UP: Duration = Duration::from_millis(300);
 
 pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure> {
     let times = Times::new(arguments.ttl, arguments.kill_after, arguments.max_hold)?;
-    let mut signals =
-        Signals::listen(FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
+    let mut signals = Signals::for_command()?;
     if let Some(window) = arguments.guard_window.filter(|window| *window < arguments.ttl) {
         report.event(&Event::Log {
             weight: Weight::Warning,

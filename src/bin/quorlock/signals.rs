@@ -2,14 +2,18 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::task::Poll;
 
 use futures_util::FutureExt;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::exit::Failure;
+use crate::suspension::{self, Suspension};
+
 /// Those that would end this process, and are passed on to the command instead. Not those that tell of a fault here.
-pub(crate) const FORWARDED: &[Signal] = &[
+const FORWARDED: &[Signal] = &[
     Signal::TERM,
     Signal::INT,
     Signal::HUP,
@@ -36,7 +40,10 @@ pub(crate) fn unblock() {
 
 /// A set of signals, from the moment it is made.
 #[derive(Debug)]
-pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+    suspension: Option<Suspension>,
+}
 
 impl Signals {
     /// Listens to these signals, less those that were ignored when we were started (`nohup`, `&` in a script): they stay
@@ -47,23 +54,36 @@ impl Signals {
             Ok((signal, stream))
         };
         let heard = |signal: &&Signal| !is_ignored(**signal);
-        signals
-            .iter()
-            .filter(heard)
-            .map(listen)
-            .collect::<io::Result<_>>()
-            .map(Signals)
+        let streams = signals.iter().filter(heard).map(listen);
+        Ok(Signals {
+            streams: streams.collect::<io::Result<_>>()?,
+            suspension: None,
+        })
+    }
+
+    /// Listens to all that a command is to get: what would end this process, and Ctrl-Z.
+    pub(crate) fn for_command() -> Result<Signals, Failure> {
+        let listen = || {
+            Ok(Signals {
+                suspension: Some(Suspension::listen()?),
+                ..Signals::listen(FORWARDED)?
+            })
+        };
+        listen().map_err(|error: io::Error| Failure::system("listen to signals", &error))
     }
 
     /// The next one. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            for (signal, stream) in &mut self.0 {
+            for (signal, stream) in &mut self.streams {
                 if let Poll::Ready(Some(())) = stream.poll_recv(context) {
                     return Poll::Ready(*signal);
                 }
             }
-            Poll::Pending
+            match &mut self.suspension {
+                Some(suspension) => suspension.poll(context).map(|()| Signal::TSTP),
+                None => Poll::Pending,
+            }
         })
         .await
     }
@@ -78,12 +98,18 @@ impl Signals {
         None
     }
 
-    /// Waits for `work`, unless a signal comes first: then `work` is dropped.
+    /// Waits for `work`, unless a signal comes first that is to end it: then `work` is dropped.
     pub(crate) async fn or<W: Future>(&mut self, work: W) -> Result<W::Output, Signal> {
-        tokio::select! {
-            biased;
-            signal = self.next() => Err(signal),
-            done = work => Ok(done),
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.next() => match signal {
+                    Signal::TSTP => suspension::suspend(),
+                    signal => return Err(signal),
+                },
+                done = &mut work => return Ok(done),
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `quorlock testbed`: local masters, to try things out.
 
+use std::future::pending;
 use std::io::{Write, stdout};
 use std::time::Duration;
 
@@ -10,14 +11,13 @@ use crate::guard::Guard;
 use crate::job::{Change, Job};
 use crate::nodes;
 use crate::report::Report;
-use crate::signals::{FORWARDED, Signals};
+use crate::signals::Signals;
 
 /// What the command gets between TERM and KILL if we are killed.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result<End, Failure> {
-    let mut signals =
-        Signals::listen(FORWARDED).map_err(|error| Failure::system("listen to signals", &error))?;
+    let mut signals = Signals::for_command()?;
     if arguments.dead > arguments.nodes {
         return Err(Failure::usage(format!(
             "--dead {} of {} nodes",
@@ -41,7 +41,7 @@ pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result
             .write_all(listed(&urls, arguments.export, report.is_json()).as_bytes());
         match printed {
             Ok(()) => {
-                signals.next().await;
+                let _ = signals.or(pending::<()>()).await;
                 Ok(End::Code(exit::OK))
             }
             Err(error) => Err(Failure::system("print the URLs", &error)),

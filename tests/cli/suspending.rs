@@ -1,0 +1,110 @@
+//! Ctrl-Z: the command is suspended as well, and the shell around sees by what.
+
+use std::path::Path;
+
+use quorlock::testbed::Testbed;
+
+use crate::support::{eventually, finish, free, holder, numbers, with};
+use crate::terminal::Terminal;
+use crate::testbed;
+
+const SUSPEND: &str = "\x1a";
+
+/// A shell with job control, in which `$Q` is a run.
+async fn shell(testbed: &Testbed, options: &str) -> Terminal {
+    let run = format!("{} run {options} r --", env!("CARGO_BIN_EXE_quorlock"));
+    let mut terminal = Terminal::start(&["bash", "--norc", "--noprofile", "-i"], |command| {
+        command
+            .env("QUORLOCK_NODES", testbed.urls().join(","))
+            .env("HISTFILE", "/dev/null")
+            .env("PS1", "> ")
+            .env("Q", run);
+    });
+    terminal.shows("> ").await;
+    terminal
+}
+
+/// What a job's command does: it says where it is to be found.
+fn job(folder: &Path, then: &str) -> String {
+    format!("sh -c 'echo $$ >> {}/pids; {then}'", folder.display())
+}
+
+/// Whether the last command is suspended.
+fn is_suspended(folder: &Path) -> bool {
+    let Some(pid) = numbers(&folder.join("pids")).pop() else {
+        return false;
+    };
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.contains("State:\tT")
+}
+
+async fn suspend(terminal: &mut Terminal, folder: &Path, status: &str) {
+    terminal.press(SUSPEND);
+    terminal.shows("Stopped").await;
+    eventually("the command is suspended", || async { is_suspended(folder) }).await;
+    terminal.press("echo \"status:\" $?\n");
+    terminal.shows(&format!("status: {status}")).await;
+}
+
+async fn end(mut terminal: Terminal) {
+    terminal.press("exit 0\n");
+    assert!(terminal.end().await.0.success());
+}
+
+#[tokio::test]
+async fn a_command_is_suspended_and_resumed() {
+    let testbed = testbed().await;
+    let folder = testbed.folder();
+    // Of a pipeline, bash shows 128, whatever is suspended.
+    for (pipe, status) in [("", "148"), (": | ", "128")] {
+        let mut terminal = shell(&testbed, "").await;
+        let input = testbed.folder().join("input");
+        let _ = std::fs::remove_file(&input);
+        let wait = format!("mkfifo {0}; echo rea\"\"dy; exec cat {0}", input.display());
+        terminal.press(&format!("{pipe}$Q {}\n", job(folder, &wait)));
+        terminal.shows("ready").await;
+        suspend(&mut terminal, folder, status).await;
+        terminal.press("fg\n");
+        eventually("the command goes on", || async { !is_suspended(folder) }).await;
+        tokio::fs::write(&input, "after that\n").await.unwrap();
+        terminal.shows("after that").await;
+        end(terminal).await;
+        free(&testbed).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_waits_is_suspended_and_resumed() {
+    let testbed = testbed().await;
+    let mut holder = holder(&testbed.urls(), "r").await;
+    let mut terminal = shell(&testbed, "--wait forever").await;
+    terminal.press("$Q echo hel\"\"d\n");
+    terminal.shows("waiting: r is held").await;
+    terminal.press(SUSPEND);
+    terminal.shows("Stopped").await;
+    terminal.press("echo \"status:\" $?\n");
+    terminal.shows("status: 148").await;
+    holder.close_input();
+    assert_eq!(holder.end().await, (Some(0), String::new()));
+    terminal.press("fg\n");
+    terminal.shows("held").await;
+    end(terminal).await;
+}
+
+#[tokio::test]
+async fn one_that_is_suspended_for_too_long_is_said_to_have_been() {
+    let testbed = testbed().await;
+    let folder = testbed.folder();
+    let mut terminal = shell(&testbed, "--ttl 1s").await;
+    terminal.press(&format!("$Q {}\n", job(folder, "echo rea\"\"dy; exec sleep 600")));
+    terminal.shows("ready").await;
+    terminal.press(SUSPEND);
+    terminal.shows("Stopped").await;
+    let other = ["run", "--wait", "forever", "r", "--", "true"];
+    assert_eq!(finish(with(&testbed.urls(), &other)).await.status.code(), Some(0));
+    terminal.press("fg\n");
+    terminal.shows("quorlock was suspended (Ctrl-Z)").await;
+    terminal.press("echo \"status:\" $?\n");
+    terminal.shows("status: 79").await;
+    end(terminal).await;
+}
