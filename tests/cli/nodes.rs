@@ -2,7 +2,7 @@
 
 use quorlock::testbed::Testbed;
 
-use crate::support::{finish, text, with};
+use crate::support::{finish, holder, text, with};
 use crate::testbed;
 
 /// Servers that were just started, and of which nobody can tell whether they have forgotten anything.
@@ -21,8 +21,11 @@ async fn nodes_that_have_just_started_are_said_to_be_waited_for() {
     let short = ["--ttl", "1s", "--guard-window", "1s", "--wait", "30s"];
     let waiting = [&["run"], &short[..], &["r", "--", "true"]].concat();
     assert_eq!(finish(with(&urls, &waiting)).await.status.code(), Some(0));
-    let at_once = ["run", "--no-wait", "--no-restart-guard", "r", "--", "true"];
-    assert_eq!(finish(with(&urls, &at_once)).await.status.code(), Some(0));
+    let at_once = ["run", "-v", "--no-wait", "--no-restart-guard", "r", "--", "true"];
+    let output = finish(with(&urls, &at_once)).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(!said.contains("restart guard"), "it is off: {said}");
 }
 
 #[tokio::test]
@@ -66,6 +69,23 @@ async fn without_a_quorum_every_node_is_named_and_no_password() {
             assert!(!said.contains("\nran"), "{said}");
         }
     }
+}
+
+#[tokio::test]
+async fn another_list_of_nodes_is_told_once() {
+    let testbed = testbed().await;
+    let urls = testbed.urls();
+    let mut holder = holder(&urls, "other").await;
+    for wait in [&["--no-wait"][..], &["--wait", "500ms"]] {
+        let run = [&["run"], wait, &["r", "--", "echo", "ran"]].concat();
+        let output = finish(with(&urls[..1], &run)).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(78), "{said}");
+        let once = said.matches(&testbed.nodes()[1].addr().to_string()).count();
+        assert_eq!(once, 1, "{said}");
+    }
+    holder.close_input();
+    assert_eq!(holder.end().await, (Some(0), String::new()));
 }
 
 #[tokio::test]
