@@ -88,6 +88,16 @@ async fn another_list_of_nodes_is_told_once() {
     assert_eq!(holder.end().await, (Some(0), String::new()));
 }
 
+/// There is no need to have the lock for that, nor to wait for it.
+#[tokio::test]
+async fn a_missing_command_is_found_before_anything_else() {
+    let nowhere = ["redis://127.0.0.1:1".to_owned()];
+    for command in ["quorlock-no-such-command", "/no/such/command"] {
+        let output = finish(with(&nowhere, &["run", "r", "--", command])).await;
+        assert_eq!(output.status.code(), Some(127), "{}", text(&output.stderr));
+    }
+}
+
 #[tokio::test]
 async fn a_wrong_password_is_named_but_not_shown() {
     let testbed = Testbed::builder()

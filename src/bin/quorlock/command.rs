@@ -16,6 +16,9 @@ use crate::suspension;
 /// Longest first line of a script that the kernel reads.
 const FIRST_LINE: u64 = 256;
 
+/// Where the system looks for commands without a PATH.
+const USUAL_PATH: &str = "/bin:/usr/bin";
+
 /// Starts `command` in a process group of its own, with these variables. One without a value is not to be there at all.
 pub(crate) fn spawn(command: &[OsString], environment: &[(&str, Option<&str>)]) -> Result<Child, Failure> {
     let (program, arguments) = command
@@ -45,11 +48,24 @@ pub(crate) fn spawn(command: &[OsString], environment: &[(&str, Option<&str>)]) 
     spawned.map_err(|error| not_run(program, &error))
 }
 
+/// Checks that the command is there: it is not worth waiting for a lock otherwise.
+pub(crate) fn look_for(command: &[OsString]) -> Result<(), Failure> {
+    match command.first() {
+        Some(program) if find(program).is_none() => Err(not_found(program)),
+        _ => Ok(()),
+    }
+}
+
+fn not_found(program: &OsStr) -> Failure {
+    let name = program.to_string_lossy();
+    Failure::new(exit::NOT_FOUND, format!("{name}: command not found"))
+}
+
 fn not_run(program: &OsStr, error: &io::Error) -> Failure {
     let name = program.to_string_lossy();
     let cannot = |why: String| Failure::new(exit::NOT_EXECUTABLE, format!("{name}: cannot execute: {why}"));
     match (error.kind(), find(program)) {
-        (ErrorKind::NotFound, None) => Failure::new(exit::NOT_FOUND, format!("{name}: command not found")),
+        (ErrorKind::NotFound, None) => not_found(program),
         (ErrorKind::NotFound, Some(file)) => cannot(match interpreter(&file) {
             Some(interpreter) => format!("its interpreter {interpreter} is not there"),
             None => "the loader that it names, or a library, is not there".to_owned(),
@@ -61,9 +77,9 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
 /// The file that is meant by a command's name.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
-        return Some(PathBuf::from(program)).filter(|file| file.is_file());
+        return Some(PathBuf::from(program)).filter(|file| file.exists());
     }
-    let path = std::env::var_os("PATH")?;
+    let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
     std::env::split_paths(&path)
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())

@@ -13,10 +13,10 @@ use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
 use crate::job::Job;
-use crate::nodes;
 use crate::report::Report;
 use crate::signals::Signals;
 use crate::supervise::{Outcome, Times, supervise};
+use crate::{command, nodes};
 
 /// In the command's environment: what is locked.
 const RESOURCE: &str = "QUORLOCK_RESOURCE";
@@ -29,6 +29,7 @@ const TIDY_UP: Duration = Duration::from_millis(300);
 
 pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure> {
     let times = Times::new(arguments.ttl, arguments.kill_after, arguments.max_hold)?;
+    command::look_for(&arguments.command)?;
     let mut signals = Signals::for_command()?;
     if let Some(window) = arguments.guard_window.filter(|window| *window < arguments.ttl) {
         report.event(&Event::Log {
