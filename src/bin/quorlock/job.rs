@@ -77,11 +77,7 @@ impl Job {
         guard.ready().await.map_err(system("start the guard process"))?;
         let children = unix::signal(SignalKind::child()).map_err(system("watch over processes"))?;
         let terminal = Terminal::open();
-        let control = match terminal {
-            Some(_) => &[Signal::CONT, Signal::WINCH][..],
-            None => &[Signal::CONT],
-        };
-        let control = Signals::listen(control).map_err(system("listen to signals"))?;
+        let control = Signals::listen(&[Signal::CONT, Signal::WINCH]).map_err(system("listen to signals"))?;
         let child = command::spawn(command, environment)?;
         let group = Pid::from_child(&child);
         guard.watch(group);
@@ -114,9 +110,11 @@ impl Job {
     /// Passes on a signal that this process was sent.
     pub(crate) fn pass_on(&self, signal: Signal) {
         let allowed = match self.recipient {
-            _ if signal == Signal::TSTP => self.signal(signal),
-            Recipient::Group => self.signal(signal),
-            Recipient::Command => self.reaped || kill_process(self.group, signal) != Err(Errno::PERM),
+            // Suspended are all, or none.
+            Recipient::Command if signal != Signal::TSTP => {
+                self.reaped || kill_process(self.group, signal) != Err(Errno::PERM)
+            }
+            _ => self.signal(signal),
         };
         if !allowed {
             tracing::warn!("a signal cannot be passed on to the command: {NOT_OURS}");
