@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -38,8 +38,8 @@ pub(crate) struct Round {
     pub(crate) budget: Duration,
     home: Home,
     answers: Vec<Option<Answer>>,
-    /// A8: why the first request of a node was lost that was asked once more.
-    lost: Vec<Option<Fault>>,
+    /// A8: which nodes were asked once more, because the first request was lost.
+    lost: Vec<bool>,
     tally: Tally,
     /// When it was asked last, and how long those who have answered took for it.
     asked: Instant,
@@ -128,7 +128,14 @@ impl Home {
 /// A node that has not answered yet.
 pub(crate) struct Outstanding {
     pub(crate) number: usize,
+    node: Arc<dyn Node>,
     request: Request,
+    runtime: Runtime,
+    until: Instant,
+    /// Over which connection it was sent at the earliest.
+    connection: Option<u64>,
+    /// A8: why the first request was lost, if it was sent once more.
+    lost: Option<Fault>,
     pub(crate) call: BoxFuture<'static, Answer>,
 }
 
@@ -136,10 +143,42 @@ impl Future for Outstanding {
     type Output = (usize, Answer);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (number, action) = (self.number, self.request.action);
-        self.call
-            .poll_unpin(cx)
-            .map(|answer| (number, answer.and_then(|reply| fitting(reply, action))))
+        loop {
+            let answer = ready!(self.call.poll_unpin(cx));
+            if let Err(fault) = &answer
+                && self.is_replaced(fault)
+            {
+                self.lost = Some(fault.clone());
+                self.send_again();
+                continue;
+            }
+            let action = self.request.action;
+            let answer = match (answer, self.lost.clone()) {
+                (Err(_), Some(first)) => Err(first),
+                // Which of the two deletions was it?
+                (Ok(Reply::Missing), Some(first)) if matches!(action, Action::Release { .. }) => Err(first),
+                (answer, _) => answer.and_then(|reply| fitting(reply, action)),
+            };
+            return Poll::Ready((self.number, answer));
+        }
+    }
+}
+
+impl Outstanding {
+    /// A8: whether a request was lost with its connection, and another connection has taken its place in time.
+    fn is_replaced(&self, fault: &Fault) -> bool {
+        matches!(fault, Fault::ConnectionLost { .. })
+            && self.lost.is_none()
+            && self.connection.is_some()
+            && self.connection < self.node.connection()
+            && matches!(self.node.status(), NodeState::Up { .. })
+            && Instant::now() < self.until
+    }
+
+    fn send_again(&mut self) {
+        let left = self.until.saturating_duration_since(Instant::now());
+        let _home = self.runtime.enter();
+        self.call = self.node.call(self.request.clone(), left);
     }
 }
 
@@ -162,7 +201,7 @@ impl Round {
             budget,
             home: home.clone(),
             answers: vec![None; nodes.len()],
-            lost: vec![None; nodes.len()],
+            lost: vec![false; nodes.len()],
             tally: Tally::new(nodes.len()),
             asked: started,
             round_trip: Duration::ZERO,
@@ -181,7 +220,7 @@ impl Round {
     /// Sends those who hold something else the same once more, within the time that is left. Their earlier answers are void.
     pub(crate) fn ask_again(&mut self, request: &Request) {
         self.asked = Instant::now();
-        let left = self.time_left(self.asked);
+        let left = (self.started + self.budget).saturating_duration_since(self.asked);
         let is_held = |answer: &Option<Answer>| matches!(answer, Some(Ok(Reply::Held { .. })));
         for number in 0..self.nodes.len() {
             if is_held(&self.answers[number]) {
@@ -200,54 +239,18 @@ impl Round {
 
     /// The next node that answers; `None` if none is left to. Cancel safe.
     pub(crate) async fn hear(&mut self) -> Option<usize> {
-        loop {
-            let (call, answer) = take_next(&mut self.outstanding).await?;
-            let number = call.number;
-            if let Err(fault) = &answer
-                && self.is_replaced(number, fault)
-            {
-                self.lost[number] = Some(fault.clone());
-                let left = self.time_left(Instant::now());
-                let again = self.ask(number, call.request, left);
-                self.outstanding.push(again);
-                continue;
-            }
-            self.round_trip = self.asked.elapsed();
-            self.home.silent[number].store(0, Relaxed);
-            let answer = match (answer, self.lost[number].clone()) {
-                (Err(_), Some(first)) => Err(first),
-                // Which of the two deletions was it?
-                (Ok(Reply::Missing), Some(first))
-                    if matches!(call.request.action, Action::Release { .. }) =>
-                {
-                    Err(first)
-                }
-                (answer, _) => answer,
-            };
-            self.record(number, answer);
-            return Some(number);
-        }
-    }
-
-    /// A8: whether a request was lost with its connection, and can be sent once more over the one in its place.
-    fn is_replaced(&self, number: usize, fault: &Fault) -> bool {
-        let node = &self.nodes[number];
-        let before = self.before[number].connection;
-        matches!(fault, Fault::ConnectionLost { .. })
-            && self.lost[number].is_none()
-            && before.is_some()
-            && before < node.connection()
-            && matches!(node.status(), NodeState::Up { .. })
-            && !self.time_left(Instant::now()).is_zero()
+        let (call, answer) = take_next(&mut self.outstanding).await?;
+        let number = call.number;
+        self.round_trip = self.asked.elapsed();
+        self.home.silent[number].store(0, Relaxed);
+        self.lost[number] |= call.lost.is_some();
+        self.record(number, answer);
+        Some(number)
     }
 
     /// A8: whether a request to this node was lost that may still arrive, whatever the node has answered since.
     pub(crate) fn may_arrive_late(&self, number: usize) -> bool {
-        self.lost[number].is_some()
-    }
-
-    fn time_left(&self, now: Instant) -> Duration {
-        (self.started + self.budget).saturating_duration_since(now)
+        self.lost[number]
     }
 
     /// Those who have not answered yet have been waited for long enough, and need not be again for a while.
@@ -446,11 +449,16 @@ pub(crate) fn ask(
     home: &Home,
 ) -> Outstanding {
     let _home = home.runtime.enter();
-    let call = nodes[number].call(request.clone(), budget);
+    let node = nodes[number].clone();
     Outstanding {
         number,
+        runtime: home.runtime.clone(),
+        until: Instant::now() + budget,
+        connection: node.connection(),
+        lost: None,
+        call: node.call(request.clone(), budget),
+        node,
         request,
-        call,
     }
 }
 

@@ -92,7 +92,7 @@ async fn serve<'a>(
             replaced = replacement(endpoint, lane, &link) => match replaced {
                 Ok(next) => next,
                 Err(next) => {
-                    let end = if link.has_served() { End::Served } else { End::Hung };
+                    let end = if lane.has_answered() { End::Served } else { End::Hung };
                     return (end, fault::disconnected("no answer for too long".into()), next);
                 }
             },
@@ -118,8 +118,15 @@ async fn replacement<'a>(
 ) -> Result<Opened, Option<Opening<'a>>> {
     loop {
         lane.doubted().await;
-        let mut opening: Opening<'a> = Box::pin(Link::open(endpoint));
         let end = Instant::now() + GRACE;
+        // R3: a server that passes the probe and then hangs would do so again.
+        if !lane.has_answered() {
+            tokio::select! {
+                () = lane.trusted() => continue,
+                () = sleep_until(end) => return Err(None),
+            }
+        }
+        let mut opening: Opening<'a> = Box::pin(Link::open(endpoint));
         tokio::select! {
             biased;
             () = lane.trusted() => {}

@@ -51,8 +51,9 @@ struct State {
     prune_at: usize,
     /// What was sent and has no reply yet, in the order in which the replies come.
     in_flight: VecDeque<Pending>,
-    /// T4: when the connection was made, or the last reply came.
+    /// T4: when the connection was made, or the last reply came; and whether one has.
     heard: Instant,
+    has_answered: bool,
     /// The task that serves the connection: woken by replies, and when there may be something to send or to watch.
     task: Waker,
     /// T4: until when nothing in flight need be doubted. `None` if nothing is watched.
@@ -75,6 +76,7 @@ impl Lane {
                 prune_at: LONG_QUEUE,
                 in_flight: VecDeque::new(),
                 heard: Instant::now(),
+                has_answered: false,
                 task: Waker::noop().clone(),
                 watched_until: None,
                 broken: None,
@@ -218,7 +220,7 @@ impl Lane {
     fn take_in(&self, link: &Arc<Link>, reply: Value) -> Result<(), Fault> {
         let pending = {
             let mut state = self.state();
-            state.heard = Instant::now();
+            (state.heard, state.has_answered) = (Instant::now(), true);
             state.in_flight.pop_front()
         };
         self.doubted
@@ -290,6 +292,11 @@ impl Lane {
         }
     }
 
+    /// R3: whether the connection has answered anything since the probe.
+    pub(super) fn has_answered(&self) -> bool {
+        self.state().has_answered
+    }
+
     /// T4: completes while the connection is silent for too long.
     pub(super) async fn doubted(&self) {
         self.is(true).await;
@@ -314,7 +321,8 @@ impl Lane {
         let (is_known, lost, unsent) = {
             let mut state = self.state();
             state.up = Some((link, writer));
-            (state.heard, state.watched_until, state.broken) = (Instant::now(), None, None);
+            (state.heard, state.has_answered) = (Instant::now(), false);
+            (state.watched_until, state.broken) = (None, None);
             self.changes.fetch_add(1, SeqCst);
             let lost = std::mem::take(&mut state.in_flight);
             let is_known = state.memory.replace(id) == Some(id) && state.admission.registered;
