@@ -95,7 +95,7 @@ async fn a_run_that_waits_is_suspended_and_resumed() {
 async fn one_that_is_suspended_for_too_long_is_said_to_have_been() {
     let testbed = testbed().await;
     let folder = testbed.folder();
-    let mut terminal = shell(&testbed, "--ttl 1s").await;
+    let mut terminal = shell(&testbed, "--ttl 3s").await;
     terminal.press(&format!("$Q {}\n", job(folder, "echo rea\"\"dy; exec sleep 600")));
     terminal.shows("ready").await;
     terminal.press(SUSPEND);
