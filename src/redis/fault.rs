@@ -11,7 +11,7 @@ use crate::node::{Fault, Unfit};
 const LONGEST_MESSAGE: usize = 200;
 
 /// The rights that a lock needs of a restricted user, as the README prints them.
-const NEEDS: &str = "resetchannels ~<prefix>* &<prefix>* +evalsha +eval +script|load +info +config|get +time +set +get +mget +del +incr +incrby +pexpire +persist +pttl +publish +subscribe +unsubscribe +pubsub|numsub +ping +client|id";
+const NEEDS: &str = "resetchannels ~<prefix>* &<prefix>* +evalsha +eval +script|load +info +config|get +time +set +get +mget +del +incr +incrby +pexpire +persist +pttl +publish +subscribe +unsubscribe +pubsub|numsub +ping +client|id +client|setname";
 
 /// What the transport reports: error replies, and failures of its own.
 pub(super) fn from_error(error: &Error) -> Fault {

@@ -225,3 +225,30 @@ async fn a_stderr_that_nobody_reads_holds_up_nothing() {
     assert_eq!(status.unwrap().code(), Some(0));
     drop(reader);
 }
+
+/// While a command runs, and just before the lock is given back.
+#[tokio::test]
+async fn connections_that_die_silently_do_not_end_a_command() {
+    let testbed = Testbed::builder().nodes(5).proxies(true).start().await.unwrap();
+    let strand = || {
+        for node in testbed.nodes() {
+            node.proxy().unwrap().strand();
+        }
+    };
+    let done = testbed.folder().join("done");
+    let script = format!("echo ready; until [ -e {} ]; do sleep 0.05; done", done.display());
+    let arguments = [
+        "run", "-v", "--json", "--ttl", "3s", "r", "--", "sh", "-c", &script,
+    ];
+    let mut running = Running::start(with(&testbed.urls(), &arguments));
+    assert_eq!(running.line().await, "ready");
+    for _ in 0..2 {
+        strand();
+        running.event("renewed").await;
+    }
+    strand();
+    std::fs::write(done, "").unwrap();
+    assert_eq!(running.event("released").await["outcome"], "released");
+    assert_eq!(running.end().await.0, Some(0));
+    free(&testbed).await;
+}

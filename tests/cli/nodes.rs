@@ -2,7 +2,7 @@
 
 use quorlock::testbed::Testbed;
 
-use crate::support::{finish, holder, text, with};
+use crate::support::{Running, finish, free, holder, text, with};
 use crate::testbed;
 
 /// Servers that were just started, and of which nobody can tell whether they have forgotten anything.
@@ -167,4 +167,69 @@ async fn status_tells_the_nodes_that_are_down() {
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&told["up"], &told["quorum"]), (&2.into(), &2.into()));
     assert_eq!(told["nodes"][1]["up"], false);
+}
+
+/// The password is rotated while a command runs, and again.
+#[tokio::test]
+async fn passwords_from_a_file_and_from_a_command_are_asked_for_anew() {
+    let testbed = testbed().await;
+    let folder = testbed.folder().to_owned();
+    let file = folder.join("password");
+    let rotate = async |password: &str| {
+        for node in testbed.nodes() {
+            let secret = format!(">{password}");
+            let user = [
+                "ACL",
+                "SETUSER",
+                "locker",
+                "on",
+                "resetpass",
+                &secret,
+                "~*",
+                "&*",
+                "+@all",
+            ];
+            node.command(&user).await.unwrap();
+        }
+        std::fs::write(&file, format!("{password}\n")).unwrap();
+        for node in testbed.nodes() {
+            node.command(&["CLIENT", "KILL", "USER", "locker"]).await.unwrap();
+        }
+    };
+    rotate("first").await;
+    let urls: Vec<String> = testbed
+        .nodes()
+        .iter()
+        .map(|node| format!("redis://locker@{}", node.addr()))
+        .collect();
+    let from_a_file = format!("--password-file={}", file.display());
+    let from_a_command = format!("--credentials-command=cat {}; echo 2s", file.display());
+    let mut running = Vec::new();
+    for (number, option) in [&from_a_file, &from_a_command].into_iter().enumerate() {
+        let (name, marker) = (format!("r{number}"), format!("rotated{number}"));
+        let script = format!(
+            "echo ready; until [ -e {}/{marker} ]; do sleep 0.05; done",
+            folder.display()
+        );
+        let arguments = [
+            "run", "-v", "--json", "--ttl", "4s", option, &name, "--", "sh", "-c", &script,
+        ];
+        let mut one = Running::start(with(&urls, &arguments));
+        assert_eq!(one.line().await, "ready");
+        running.push(one);
+    }
+    for password in ["second", "third"] {
+        rotate(password).await;
+        for one in &mut running {
+            one.event("renewed").await;
+            one.event("renewed").await;
+        }
+    }
+    for number in 0..running.len() {
+        std::fs::write(folder.join(format!("rotated{number}")), "").unwrap();
+    }
+    for one in running {
+        assert_eq!(one.end().await.0, Some(0));
+    }
+    free(&testbed).await;
 }

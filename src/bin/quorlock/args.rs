@@ -124,10 +124,17 @@ pub(crate) struct Nodes {
     /// are better kept in the variable QUORLOCK_NODES, which is used if there is no --node
     #[arg(long, visible_alias = "nodes", value_name = "URL,...")]
     pub(crate) node: Vec<String>,
+    /// Read the nodes' password from this file, anew for each connection. The user is the one in the URL
+    #[arg(long, value_name = "FILE", conflicts_with = "credentials_command")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Run this with sh for the nodes' password, anew for each connection. It prints the password in one line, and perhaps for how
+    /// long it is valid in a second one, such as 15m: live connections authenticate again in time
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) credentials_command: Option<String>,
     /// How long to wait for a quorum of nodes to be connected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) connect_timeout: Duration,
-    /// Trust these certificate authorities (PEM) instead of the system's, for rediss://
+    /// Trust these certificate authorities (PEM) instead of the system's, for rediss://. Files are read anew for each connection
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,

@@ -21,6 +21,7 @@ mod acquire;
 mod args;
 mod bench;
 mod command;
+mod credentials;
 mod end;
 mod event;
 mod exit;

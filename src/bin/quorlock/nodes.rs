@@ -6,6 +6,7 @@ use quorlock::testbed::{Testbed, TestbedError};
 use quorlock::{ConnectError, NodeConfig, Redlock, RedlockBuilder};
 
 use crate::args::Nodes;
+use crate::credentials;
 use crate::exit::{self, Failure};
 
 /// Holds the nodes' URLs.
@@ -76,7 +77,14 @@ pub(crate) fn counted(nodes: usize) -> String {
 
 /// The settings with which to connect to these nodes.
 pub(crate) fn builder(nodes: &Nodes, urls: &[String]) -> Result<RedlockBuilder, Failure> {
-    let configure = |url: &String| with_tls(nodes, NodeConfig::from_url(url).map_err(Failure::usage)?);
+    let provider = credentials::provider(nodes);
+    let configure = |url: &String| {
+        let config = with_tls(nodes, NodeConfig::from_url(url).map_err(Failure::usage)?)?;
+        Ok(match &provider {
+            Some(provider) => config.with_credentials(provider.clone()),
+            None => config,
+        })
+    };
     let configs = urls.iter().map(configure).collect::<Result<Vec<_>, _>>()?;
     Ok(configs
         .into_iter()
@@ -87,21 +95,16 @@ pub(crate) fn builder(nodes: &Nodes, urls: &[String]) -> Result<RedlockBuilder, 
 #[cfg(feature = "tls")]
 fn with_tls(nodes: &Nodes, config: NodeConfig) -> Result<NodeConfig, Failure> {
     use quorlock::TlsOptions;
-    use std::path::PathBuf;
 
-    let read = |file: &PathBuf| {
-        std::fs::read(file)
-            .map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))
-    };
     if !config.uses_tls() || (nodes.tls_ca.is_none() && nodes.tls_cert.is_none()) {
         return Ok(config);
     }
     let mut options = TlsOptions::new();
     if let Some(authorities) = &nodes.tls_ca {
-        options = options.ca_pem(read(authorities)?);
+        options = options.ca_file(authorities);
     }
     if let (Some(certificate), Some(key)) = (&nodes.tls_cert, &nodes.tls_key) {
-        options = options.client_pem(read(certificate)?, read(key)?);
+        options = options.client_files(certificate, key);
     }
     config.with_tls(&options).map_err(Failure::usage)
 }

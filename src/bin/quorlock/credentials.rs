@@ -1,0 +1,99 @@
+//! Passwords that are not part of a node's URL.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use quorlock::{Credentials, CredentialsProvider};
+use tokio::process::Command;
+
+use crate::args::Nodes;
+
+/// Where passwords come from, other than URLs. `None` if they are part of those.
+pub(crate) fn provider(nodes: &Nodes) -> Option<CredentialsProvider> {
+    let file = nodes.password_file.clone().map(file);
+    file.or_else(|| nodes.credentials_command.clone().map(command))
+}
+
+fn file(path: PathBuf) -> CredentialsProvider {
+    CredentialsProvider::file(path)
+}
+
+fn command(script: String) -> CredentialsProvider {
+    CredentialsProvider::from_fn(move || {
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(&script)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        async move {
+            let ended = command.output().await;
+            read(&ended.map_err(|error| format!("sh: {error}"))?)
+        }
+    })
+}
+
+/// Reads the password in the first line of what a command has printed, and perhaps in the second for how long it is valid.
+fn read(ended: &Output) -> Result<Credentials, String> {
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr);
+        return Err(format!(
+            "--credentials-command: {}: {}",
+            ended.status,
+            said.trim()
+        ));
+    }
+    // Nothing of the output may be shown.
+    let text = str::from_utf8(&ended.stdout).map_err(|_| "--credentials-command: the output is not UTF-8")?;
+    let mut lines = text.lines();
+    let password = lines.next().filter(|line| !line.is_empty());
+    let credentials =
+        Credentials::password(password.ok_or("--credentials-command: no password in the first line")?);
+    let valid_for = |text: &str| -> Result<Duration, String> {
+        humantime::parse_duration(text)
+            .map_err(|_| "--credentials-command: the second line is no duration".to_owned())
+    };
+    match lines.next().map(str::trim).filter(|line| !line.is_empty()) {
+        Some(text) => Ok(credentials.valid_for(valid_for(text)?)),
+        None => Ok(credentials),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    fn printed(code: i32, stdout: &str, stderr: &str) -> Output {
+        Output {
+            status: ExitStatus::from_raw(code << 8),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        }
+    }
+
+    #[test]
+    fn the_first_line_is_the_password_and_the_second_how_long_it_is_valid() {
+        let alone = Credentials::password("a b");
+        let for_minutes = alone.clone().valid_for(Duration::from_secs(900));
+        assert_eq!(read(&printed(0, "a b\n", "")), Ok(alone.clone()));
+        assert_eq!(read(&printed(0, "a b", "a warning")), Ok(alone));
+        assert_eq!(read(&printed(0, "a b\n15m\n", "")), Ok(for_minutes));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for (output, reason) in [
+            (printed(3, "SECRET\n", "no token\n"), "exit status: 3: no token"),
+            (printed(0, "", ""), "no password"),
+            (printed(0, "\n15m\n", ""), "no password"),
+            (printed(0, "SECRET\nSECRET\n", ""), "no duration"),
+        ] {
+            let error = read(&output).unwrap_err();
+            assert!(error.contains(reason) && !error.contains("SECRET"), "{error}");
+        }
+    }
+}
