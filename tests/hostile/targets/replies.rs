@@ -17,6 +17,7 @@ use super::lies::{Then, Told, tell};
 use super::resp::Value;
 
 pub(crate) const NODES: usize = 3;
+const LOCK: &str = "job";
 /// With an honest quorum nobody waits for these; long enough for a busy machine.
 const TTL: Duration = Duration::from_secs(30);
 const BUDGET: Duration = Duration::from_secs(10);
@@ -31,10 +32,9 @@ const WRITES: &str = "no";
 const PATIENCE: Duration = Duration::from_secs(180);
 const TEN_YEARS: u64 = 10 * 366 * 24 * 3_600 * 1_000_000;
 
-/// Three real servers, and locks on them that are not lied to.
+/// Three real servers.
 pub(crate) struct World {
     pub(crate) testbed: Testbed,
-    honest: Redlock,
     cases: AtomicU64,
 }
 
@@ -46,18 +46,19 @@ impl World {
             .start()
             .await
             .unwrap();
-        let honest = connect(testbed.urls(), TTL).await.unwrap();
         World {
             testbed,
-            honest,
             cases: AtomicU64::new(0),
         }
     }
 }
 
-async fn connect(urls: Vec<String>, timeout: Duration) -> Result<Redlock, ConnectError> {
+/// Who is lied to may give a server another record, which ends the connections of all others of the prefix. So each case has a
+/// prefix of its own.
+async fn connect(urls: Vec<String>, prefix: &str, timeout: Duration) -> Result<Redlock, ConnectError> {
     // Each liar has an address of its own, so each of them would make another list of the same nodes.
     let builder = Redlock::builder().urls(urls).restart_guard(false).unregistered();
+    let builder = builder.key_prefix(prefix);
     builder.connect_timeout(timeout).connect().await
 }
 
@@ -133,7 +134,9 @@ fn as_if_all_were_kept(truth: &Value) -> Value {
 pub(crate) async fn case(world: &World, data: &[u8]) {
     let plan = Plan::read(data);
     let number = world.cases.fetch_add(1, Relaxed);
-    let name = format!("case-{number}");
+    let prefix = format!("case-{number}:");
+    // Makes the records, so that they are there when the lies begin.
+    let honest = connect(world.testbed.urls(), &prefix, TTL).await.unwrap();
     let mut liars = Vec::new();
     let mut urls = world.testbed.urls();
     for (node, url) in urls.iter_mut().enumerate() {
@@ -143,12 +146,12 @@ pub(crate) async fn case(world: &World, data: &[u8]) {
             liars.push(liar);
         }
     }
-    let held = timeout(PATIENCE, used(&plan, urls, &name, number.is_multiple_of(CLEAN))).await;
+    let held = timeout(PATIENCE, used(&plan, urls, &prefix, number.is_multiple_of(CLEAN))).await;
     let held = held.unwrap_or_else(|_| panic!("hangs: {plan:?}"));
     drop(liars);
     if plan.count() == 1 {
         // Whatever one node has said, the others still give the lock, and in order.
-        let next = world.honest.lock(&*name).within(PATIENCE).acquire().await;
+        let next = honest.lock(LOCK).within(PATIENCE).acquire().await;
         let next = next.unwrap_or_else(|error| panic!("never again: {error} after {plan:?}"));
         let token = next.fencing_token();
         assert!(token > held, "{token:?} after {held:?}: {plan:?}");
@@ -157,14 +160,19 @@ pub(crate) async fn case(world: &World, data: &[u8]) {
 }
 
 /// Takes and gives back a lock; its token.
-async fn used(plan: &Plan<'_>, urls: Vec<String>, name: &str, clean: bool) -> Option<quorlock::FencingToken> {
+async fn used(
+    plan: &Plan<'_>,
+    urls: Vec<String>,
+    prefix: &str,
+    clean: bool,
+) -> Option<quorlock::FencingToken> {
     let honest_quorum = plan.count() == 1;
     let (ttl, budget) = match honest_quorum {
         true => (TTL, BUDGET),
         false => (SHORT_TTL, SHORT_BUDGET),
     };
     let to_connect = if honest_quorum { TTL } else { BUDGET / 10 };
-    let redlock = match connect(urls, to_connect).await {
+    let redlock = match connect(urls, prefix, to_connect).await {
         Ok(redlock) => redlock,
         // What looks like a mistake in the list of nodes is refused, by the name of the node.
         Err(ConnectError::Misconfigured(votes)) => {
@@ -180,7 +188,7 @@ async fn used(plan: &Plan<'_>, urls: Vec<String>, name: &str, clean: bool) -> Op
             return None;
         }
     };
-    let lock = redlock.lock(name).ttl(ttl).node_budget(budget);
+    let lock = redlock.lock(LOCK).ttl(ttl).node_budget(budget);
     let acquired = lock.within(ttl).acquire().await;
     let mut token = None;
     match acquired {
