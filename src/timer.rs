@@ -38,3 +38,39 @@ pub(crate) fn sleep_until(home: &Runtime, at: Instant) -> impl Future<Output = (
         .await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn is_over(sleep: Pin<&mut impl Future<Output = ()>>) -> bool {
+        sleep.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// Where there is no runtime, or only the handle of the one that has ended.
+    #[test]
+    fn a_timer_outlives_its_runtime() {
+        for is_entered in [false, true] {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .unwrap();
+            let home = runtime.block_on(async { Runtime::current().unwrap() });
+            home.watch(std::future::pending(), || {});
+            // Set where it is polled first, and to be polled elsewhere.
+            let mut sleep = pin!(sleep_until(&home, Instant::now() + Duration::from_millis(100)));
+            runtime.block_on(async {
+                let _ = is_over(sleep.as_mut());
+            });
+            drop(runtime);
+            let _entered = is_entered.then(|| home.enter());
+            while !is_over(sleep.as_mut()) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
