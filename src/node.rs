@@ -222,10 +222,11 @@ impl OwnerToken {
         Some(OwnerToken(token))
     }
 
-    /// Appends that.
-    pub(crate) fn write(&self, to: &mut impl Extend<u8>) {
-        let mut buffer = Uuid::encode_buffer();
-        to.extend(self.0.hyphenated().encode_lower(&mut buffer).bytes());
+    /// The same without an allocation.
+    pub(crate) fn text(&self) -> [u8; 36] {
+        let mut buffer = [0; 36];
+        self.0.hyphenated().encode_lower(&mut buffer);
+        buffer
     }
 }
 

@@ -145,7 +145,7 @@ const DIGITS: usize = 16;
 fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
     let mut head = |operation| {
         to.put_u8(operation);
-        item.request.owner.write(to);
+        to.extend_from_slice(&item.request.owner.text());
     };
     let times = |to: &mut BytesMut| {
         digits(item.latest.clamp(0, LATEST) as u64, to);
