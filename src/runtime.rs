@@ -41,7 +41,7 @@ impl Runtime {
         }
     }
 
-    /// Runs `work`, which lasts for as long as anybody may care. Calls `then` when the runtime has ended before.
+    /// Runs `work`, which lasts for as long as anybody may care. Calls `then` when it is dropped or over: the runtime has ended.
     pub(crate) fn watch(
         &self,
         work: impl Future<Output = ()> + Send + 'static,

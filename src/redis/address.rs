@@ -1,7 +1,7 @@
 //! The addresses of a node's name: which of them to connect to, and when the name moves elsewhere (M3).
 //!
 //! The client library tries one address after the other, and waits for each of them. So it is given a single address, and
-//! the choice is made here. An IP address and a Unix socket are left to the library as they are.
+//! the choice is made here. An IP address and a Unix socket are connected to as they are.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};

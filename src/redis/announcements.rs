@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::address::{Addresses, pinned};
+use super::credentials::renewed_after;
 use super::fault;
 use super::general::{self, Task};
 use super::link::Endpoint;
@@ -149,7 +150,7 @@ async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>
             fault => tracing::debug!(node = &*endpoint.name, %fault, "no announcements"),
         }
         sleep(backoff.delay(failures, fastrand::u32(..))).await;
-        // Who has left meanwhile need not be connected for.
+        // Listeners that left during the pause are dropped before connecting.
         while let Ok(order) = inbox.try_recv() {
             audience.take(order);
         }
@@ -324,7 +325,7 @@ impl Connection {
             task,
             messages,
             patience: endpoint.timeout,
-            expires: valid_for.map(|valid_for| Instant::now() + valid_for * 4 / 5),
+            expires: valid_for.and_then(|valid_for| Instant::now().checked_add(renewed_after(valid_for))),
         })
     }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::fault;
 use super::link::Link;
 use super::resp::Value;
 use super::script::Item;
@@ -140,14 +139,6 @@ impl Call {
                 .for_each(|(job, reply)| job.answer(reply)),
         }
         Vec::new()
-    }
-}
-
-/// Returns the reply to a question; an error as the fault that it stands for.
-pub(super) fn reply_to_question(reply: Value) -> Result<Value, Fault> {
-    match reply {
-        Value::Error(message) => Err(fault::from_message(&message)),
-        reply => Ok(reply),
     }
 }
 

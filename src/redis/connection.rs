@@ -1,4 +1,4 @@
-//! One connection for locks: commands out, replies in, in order. Never reconnected.
+//! Reads and writes the bytes of one connection for locks: commands out, replies in, in order.
 
 use std::future::poll_fn;
 use std::io;
@@ -120,7 +120,8 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Connects, to this address of the server if one is given, and authenticates. Dropping the future closes the connection.
+    /// Connects to `peer`, or to the configured address if it is `None`, and authenticates. Dropping the future closes the
+    /// connection.
     pub(super) async fn open(config: &Config, peer: Option<SocketAddr>) -> Result<Setup, Fault> {
         let socket = connect(config, peer).await.map_err(fault::before)?;
         let (read, write) = tokio::io::split(socket);
@@ -176,11 +177,7 @@ impl Setup {
             Poll::Ready(Ok(()))
         })
         .await?;
-        let named = |reply| match reply {
-            Value::Error(message) => Err(fault::from_message(&message)),
-            reply => Ok(reply),
-        };
-        Ok(replies.into_iter().map(named).collect())
+        Ok(replies.into_iter().map(Value::into_result).collect())
     }
 
     /// Hands the connection over.
@@ -189,7 +186,7 @@ impl Setup {
     }
 }
 
-/// Encodes the command that tells the server who we are. `None` without a password.
+/// Encodes `AUTH`. `None` without a password.
 pub(super) fn authentication(config: &Config) -> Option<BytesMut> {
     let password = config.password.as_ref()?;
     Some(match &config.username {
@@ -234,6 +231,10 @@ async fn encrypted(config: &Config, server: &Server, stream: TcpStream) -> Resul
 }
 
 #[cfg(not(feature = "tls"))]
-async fn encrypted(_: &Config, _: &Server, stream: TcpStream) -> Result<BoxSocket, Fault> {
-    Ok(Box::new(stream))
+async fn encrypted(config: &Config, _: &Server, stream: TcpStream) -> Result<BoxSocket, Fault> {
+    // Another crate may have given the client library TLS. A password must not go out in plain text.
+    match config.uses_tls() {
+        true => Err(fault::disconnected(super::endpoint::NEEDS_TLS.into())),
+        false => Ok(Box::new(stream)),
+    }
 }

@@ -1,11 +1,20 @@
 //! User names and passwords that change while connections live.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+
+/// Credentials are not asked for again more often, however short they are valid.
+pub(super) const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
+
+/// After how long credentials are renewed that are valid for so long.
+pub(super) fn renewed_after(valid_for: Duration) -> Duration {
+    (valid_for / 5 * 4).max(SHORTEST_PERIOD)
+}
 
 /// A user name and a password.
 ///
@@ -35,8 +44,9 @@ impl Credentials {
         }
     }
 
-    /// How long these credentials are valid, from when the provider gives them. Live connections authenticate again, with new
-    /// credentials, after four fifths of that. By default, they are taken to be valid for as long as a connection lives.
+    /// How long these credentials are valid, from when the provider gives them. Live connections get new credentials after four fifths
+    /// of that, but no sooner than after a second: connections for locks authenticate again, those for announcements are made anew.
+    /// By default, credentials are taken to be valid for as long as a connection lives.
     pub fn valid_for(mut self, valid_for: Duration) -> Self {
         self.valid_for = Some(valid_for);
         self
@@ -55,8 +65,10 @@ type Answer = Result<Credentials, String>;
 
 /// Gives a node's credentials, anew for each connection: for passwords that are rotated, and tokens that expire.
 ///
-/// A node whose provider fails is out of reach, with the reason; it is asked again with the next attempt to connect. A provider
-/// that takes longer than the [`connect_timeout`](crate::RedlockBuilder::connect_timeout) has failed.
+/// A node whose provider fails is out of reach, with the reason; the provider is asked again with the next attempt to connect. A
+/// provider that panics has failed, and so has one that takes longer than the
+/// [`connect_timeout`](crate::RedlockBuilder::connect_timeout). Where new credentials for a live connection cannot be had, the
+/// connection is kept, and a warning logged.
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,7 +90,9 @@ type Answer = Result<Credentials, String>;
 pub struct CredentialsProvider(Arc<dyn Fn() -> BoxFuture<'static, Answer> + Send + Sync>);
 
 impl CredentialsProvider {
-    /// Calls `provide` for each connection. It runs on the runtime that the manager was connected on.
+    /// Calls `provide` for each connection, on the runtime that the manager was connected on; for
+    /// [`registrations`](crate::RedlockBuilder::registrations), on the caller's. Nodes call it at the same time. Its future may be
+    /// dropped at any point.
     pub fn from_fn<F, P, E>(provide: F) -> Self
     where
         F: Fn() -> P + Send + Sync + 'static,
@@ -92,7 +106,7 @@ impl CredentialsProvider {
         }))
     }
 
-    /// Reads the password from a file, without the end of its line, for each connection.
+    /// Reads the password from a file for each connection: all of the file, without line ends behind it. An empty file is an error.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         CredentialsProvider::from_fn(move || {
@@ -111,22 +125,60 @@ impl CredentialsProvider {
         })
     }
 
-    /// Reads the password from an environment variable of this process, for each connection.
+    /// Reads the password from an environment variable of this process, for each connection. One that is missing or empty is an error.
     pub fn env(name: impl Into<String>) -> Self {
         let name = name.into();
         CredentialsProvider::from_fn(move || {
-            let read = std::env::var(&name).map_err(|error| format!("{name}: {error}"));
-            std::future::ready(read.map(Credentials::password))
+            let read = match std::env::var(&name) {
+                Ok(password) if password.is_empty() => Err(format!("{name} is empty")),
+                Ok(password) => Ok(Credentials::password(password)),
+                Err(error) => Err(format!("{name}: {error}")),
+            };
+            std::future::ready(read)
         })
     }
 
     pub(super) async fn give(&self) -> Answer {
-        (self.0)().await
+        // The node's own task must not end with it.
+        let given = AssertUnwindSafe(async { (self.0)().await }).catch_unwind().await;
+        given.unwrap_or_else(|_| Err("the provider panicked".into()))
     }
 }
 
 impl fmt::Debug for CredentialsProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CredentialsProvider(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_renewed_before_they_expire_and_at_most_once_a_second() {
+        let seconds = Duration::from_secs;
+        assert_eq!(renewed_after(seconds(900)), seconds(720));
+        assert_eq!(renewed_after(Duration::ZERO), seconds(1));
+        assert!(renewed_after(Duration::MAX) < Duration::MAX);
+    }
+
+    #[tokio::test]
+    async fn a_provider_that_panics_has_failed() {
+        let at_once = CredentialsProvider::from_fn(|| -> std::future::Ready<Answer> { panic!("at once") });
+        let later = CredentialsProvider::from_fn(|| async {
+            tokio::task::yield_now().await;
+            match std::env::args().count() {
+                0 => Ok(Credentials::password("")),
+                _ => Err(panicking()),
+            }
+        });
+        for provider in [at_once, later] {
+            assert_eq!(provider.give().await, Err("the provider panicked".to_owned()));
+        }
+    }
+
+    fn panicking() -> String {
+        panic!("later")
     }
 }

@@ -16,7 +16,7 @@ use crate::options::OptionError;
 
 const DEFAULT_PORT: u16 = 6379;
 #[cfg(not(feature = "tls"))]
-const NEEDS_TLS: &str = "TLS needs quorlock's feature \"tls\", which this build does not have";
+pub(super) const NEEDS_TLS: &str = "TLS needs quorlock's feature \"tls\", which this build does not have";
 
 /// How to reach one node: its address and credentials.
 ///
@@ -73,7 +73,8 @@ impl NodeConfig {
 
     /// Takes a configuration of the `fred` client, for what no URL can say.
     ///
-    /// Its way of reconnecting is not used: lock commands are never sent again behind the protocol's back.
+    /// Server, user, password, database, rustls connector and `tls_server_name` are used. Connections for locks ignore the rest, for
+    /// instance the version of the protocol. A connector of native-tls is refused when connecting.
     ///
     /// # Errors
     /// [`OptionError::Url`] if it does not name one single server.
@@ -95,7 +96,8 @@ impl NodeConfig {
         }
     }
 
-    /// Asks for the password, and perhaps the user name, anew for each connection, instead of taking those in the URL.
+    /// Asks for the password, and perhaps the user name, anew for each connection. What the provider gives takes the place of what is
+    /// in the URL or the `fred` configuration.
     pub fn with_credentials(mut self, provider: CredentialsProvider) -> Self {
         self.credentials = Some(provider);
         self
@@ -124,8 +126,8 @@ impl NodeConfig {
         self.config.tls.is_some()
     }
 
-    /// Own certificates in place of the system's. Files are read now, and again for each connection. Without effect on a connection
-    /// that is not encrypted.
+    /// Own certificates in place of the system's. Files are read now, which blocks, and again for each connection, in the
+    /// background. Without effect on a connection that is not encrypted.
     ///
     /// # Errors
     /// [`TlsError`](crate::TlsError) if a certificate or key cannot be read.
@@ -138,25 +140,16 @@ impl NodeConfig {
         Ok(self)
     }
 
-    /// Returns the configuration for addresses, the name and the database: what does not change.
+    /// Returns the settings from the URL. The credentials and certificates in them may be outdated.
     pub(super) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns the configuration for a connection that is made now, and how long its credentials are valid. Asks for the
+    /// Returns the configuration for a connection that is made now, and how long its credentials are valid: asks for the
     /// credentials, and reads the files of certificates.
     pub(super) async fn current(&self) -> Result<(Config, Option<Duration>), Fault> {
-        let mut config = self.config.clone();
-        let mut valid_for = None;
-        if let Some(provider) = &self.credentials {
-            let given = provider.give().await.map_err(|reason| {
-                let reason = format!("no credentials: {reason}");
-                fault::disconnected(reason.into())
-            })?;
-            config.username = given.username.or(config.username);
-            config.password = Some(given.password);
-            valid_for = given.valid_for;
-        }
+        #[allow(unused_mut)]
+        let (mut config, valid_for) = self.with_current_credentials().await?;
         #[cfg(feature = "tls")]
         if let Some(options) = self.tls.clone() {
             let read = tokio::task::spawn_blocking(move || options.connector());
@@ -169,6 +162,22 @@ impl NodeConfig {
                     .map_err(|reason| fault::disconnected(reason.into()))?
                     .into(),
             );
+        }
+        Ok((config, valid_for))
+    }
+
+    /// The same with the certificates as they were.
+    pub(super) async fn with_current_credentials(&self) -> Result<(Config, Option<Duration>), Fault> {
+        let mut config = self.config.clone();
+        let mut valid_for = None;
+        if let Some(provider) = &self.credentials {
+            let given = provider.give().await.map_err(|reason| {
+                let reason = format!("no credentials: {reason}");
+                fault::disconnected(reason.into())
+            })?;
+            config.username = given.username.or(config.username);
+            config.password = Some(given.password);
+            valid_for = given.valid_for;
         }
         Ok((config, valid_for))
     }
@@ -300,7 +309,7 @@ fn has_bare_ipv6(text: &str) -> bool {
     host.matches(':').count() > 1 && host.chars().all(|c| c == ':' || c.is_ascii_hexdigit())
 }
 
-/// An empty password is one that was to be filled in.
+/// Refuses an empty password: most likely a variable that was not set.
 fn given(password: String) -> Result<String, String> {
     match password.is_empty() {
         true => Err("an empty password; leave it out for a server without one".into()),
@@ -320,7 +329,7 @@ fn database(text: &str) -> Result<u8, String> {
         .map_err(|_| "the database is not a number from 0 to 255".into())
 }
 
-/// Quoted only where it is a well-known one: it may be part of a password with a '?' or '&' in it that was not encoded.
+/// Shows the name only if it is well known: an unknown one may be part of a password with a '?' or '&' in it that was not encoded.
 fn unknown_parameter(name: &str) -> String {
     const KNOWN_ELSEWHERE: [&str; 5] = [
         "protocol",

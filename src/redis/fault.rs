@@ -16,7 +16,6 @@ const NEEDS: &str = "resetchannels ~<prefix>* &<prefix>* +evalsha +eval +script|
 /// What the transport reports: error replies, and failures of its own.
 pub(super) fn from_error(error: &Error) -> Fault {
     match error.kind() {
-        // The lane's time-out: nothing has come back for several budgets.
         ErrorKind::Timeout => Fault::ConnectionLost {
             reason: Arc::from("no answer for too long"),
         },
@@ -35,7 +34,7 @@ pub(super) fn from_io(error: &io::Error) -> Fault {
     Fault::ConnectionLost { reason: short(words) }
 }
 
-/// The same of a connection that nothing was asked over yet.
+/// Turns `ConnectionLost` into `Disconnected`: nothing was in flight that could set a key.
 pub(super) fn before(fault: Fault) -> Fault {
     match fault {
         Fault::ConnectionLost { reason } => Fault::Disconnected { reason },

@@ -83,7 +83,7 @@ pub(super) fn settings(timeout: Duration) -> ConnectionConfig {
         // A8: one attempt.
         max_command_attempts: 1,
         max_redirections: 0,
-        // Its own names, its own bookkeeping: not ours to set on a server that others may share.
+        // It would be one more command, and one more right.
         auto_client_setname: false,
         // A bounded buffer leaks its counter on every overflow, until the client answers nothing any more.
         max_command_buffer_len: 0,

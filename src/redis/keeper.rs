@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::connection::authentication;
+use super::credentials::{SHORTEST_PERIOD, renewed_after};
 use super::fault;
 use super::lane::Lane;
 use super::link::{Endpoint, Link, Opened};
@@ -15,20 +16,19 @@ use super::members::Members;
 use crate::node::Fault;
 use crate::protocol::backoff::Backoff;
 
-/// Between two tries to connect.
+/// Shortest pause between attempts to connect.
 const FASTEST: Duration = Duration::from_millis(5);
+/// Longest pause between attempts to connect to a node that cannot be connected to.
 const SLOWEST: Duration = Duration::from_millis(500);
-/// The same for a node that passes the probe, and then closes the connection: it could have given locks meanwhile.
+/// Longest pause for a node that passes the probe and then closes the connection: it could have given locks meanwhile.
 const SLOWEST_DROPPED: Duration = Duration::from_millis(50);
-/// The same for a node that can be connected to and then does not answer.
+/// Shortest pause for a node that passes the probe and then answers nothing.
 const HUNG_FASTEST: Duration = Duration::from_millis(250);
+/// Longest pause for such a node.
 const HUNG_SLOWEST: Duration = Duration::from_secs(2);
 /// T4: how long a connection that is doubted may stay silent while another one is opened beside it. Then the node is out of
 /// reach, until that other one is open.
 const GRACE: Duration = Duration::from_millis(500);
-
-/// Credentials are not asked for again more often, however short they are valid.
-const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 
 /// A connection that is being opened.
 type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened, Fault>> + Send + 'a>>;
@@ -45,7 +45,7 @@ pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>, members: Arc<
         };
         endpoint.addresses.set_current(None);
         lane.down(&fault);
-        // One that stays away is no news, or all others would be looked at with every try.
+        // The loss is announced once: each announcement makes the client look at all nodes.
         if breaker.is_closed() || end == End::Served {
             tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
             members.changed();
@@ -60,8 +60,8 @@ pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>, members: Arc<
     }
 }
 
-/// Uses the link, and the links that take its place, until one of them ends. Returns how and why, and what is being opened
-/// already.
+/// Uses the link, and the links that take its place, until one of them ends. Returns how it ended, the fault, and a second
+/// connection that is still being opened.
 async fn serve<'a>(
     endpoint: &'a Endpoint,
     lane: &Lane,
@@ -80,15 +80,15 @@ async fn serve<'a>(
         lane.up(Arc::clone(&link), writer);
         members.changed();
         endpoint.addresses.set_current(link.peer());
-        let usual = |since: Instant| match link.has_served() || since.elapsed() > SLOWEST {
+        let closed = || match link.has_served() || since.elapsed() > SLOWEST {
             true => End::Served,
             false => End::Dropped,
         };
         opened = tokio::select! {
             biased; // what has come is taken in first
-            fault = lane.serve(&link, &mut reader) => return (usual(since), fault::before(fault), None),
-            fault = link.changed() => return (usual(since), fault, None),
-            // The next turn closes the old connection with a reset.
+            fault = lane.serve(&link, &mut reader) => return (closed(), fault::before(fault), None),
+            fault = link.changed() => return (closed(), fault, None),
+            // The next iteration drops the old connection, which resets it.
             replaced = replacement(endpoint, lane, &link) => match replaced {
                 Ok(next) => next,
                 Err(next) => {
@@ -117,19 +117,19 @@ async fn replacement<'a>(
     link: &Link,
 ) -> Result<Opened, Option<Opening<'a>>> {
     loop {
-        lane.doubted().await;
+        lane.wait_until_doubted().await;
         let end = Instant::now() + GRACE;
         // R3: a server that passes the probe and then hangs would do so again.
         if !lane.has_answered() {
             tokio::select! {
-                () = lane.trusted() => continue,
+                () = lane.wait_until_trusted() => continue,
                 () = sleep_until(end) => return Err(None),
             }
         }
         let mut opening: Opening<'a> = Box::pin(Link::open(endpoint));
         tokio::select! {
             biased;
-            () = lane.trusted() => {}
+            () = lane.wait_until_trusted() => {}
             outcome = &mut opening => match outcome.and_then(|opened| adopt(endpoint, opened, Some(link))) {
                 Ok(opened) => {
                     tracing::info!(node = &*endpoint.name, "connection silent: replaced by another one");
@@ -138,7 +138,7 @@ async fn replacement<'a>(
                 Err(fault) => {
                     tracing::debug!(node = &*endpoint.name, %fault, "connection silent, and no other one to be had");
                     tokio::select! {
-                        () = lane.trusted() => {}
+                        () = lane.wait_until_trusted() => {}
                         () = sleep_until(end) => return Err(None),
                     }
                 }
@@ -177,23 +177,24 @@ async fn reauthenticate(
     let Some(mut period) = valid_for else {
         return std::future::pending().await;
     };
-    let mut pause = period * 4 / 5;
+    let mut pause = renewed_after(period);
     loop {
-        sleep(pause.max(SHORTEST_PERIOD)).await;
+        sleep(pause).await;
         let renewed = async {
-            let (config, valid_for) = endpoint.node.current().await?;
+            let (config, valid_for) = endpoint.node.with_current_credentials().await?;
             let commands = Vec::from_iter(authentication(&config));
             lane.ask(link, &commands).await.map(|_| valid_for)
         };
-        match renewed.await {
+        let late = |_| Err(fault::disconnected("no answer".into()));
+        match timeout(endpoint.timeout, renewed).await.unwrap_or_else(late) {
             Ok(next) => {
                 period = next.unwrap_or(period);
-                pause = period * 4 / 5;
+                pause = renewed_after(period);
             }
             Err(fault) => {
                 tracing::warn!(node = &*endpoint.name, %fault, "not authenticated again: the server may end the connection");
-                // There is a fifth left.
-                pause = period / 10;
+                // A fifth of the validity is left for retries.
+                pause = (period / 10).max(SHORTEST_PERIOD);
             }
         }
     }

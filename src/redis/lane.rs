@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::bytes::BytesMut;
 
 use super::admission::Admission;
-use super::call::{Call, Job, Pending, What, answer_all, reply_to_question};
+use super::call::{Call, Job, Pending, What, answer_all};
 use super::connection::{Reader, Writer};
 use super::link::Link;
 use super::resp::Value;
@@ -32,7 +32,7 @@ const LONG_QUEUE: usize = 1_024;
 
 pub(super) struct Lane {
     state: Mutex<State>,
-    /// How often the connection has come and gone, or something was sent once more. Changed with the state locked.
+    /// How often the order of requests was lost: the connection has changed, or a request was resent. Changed with the state locked.
     changes: AtomicU64,
     epoch: AtomicU64,
     status: watch::Sender<NodeState>,
@@ -118,8 +118,8 @@ impl Lane {
             objection,
             reply,
         };
-        // T2: an idle lane sends at once, from here. But for a lock that is passed on, the next request is to come at once, and
-        // goes out together with it.
+        // T2: an idle lane sends at once, from here. A release that hands the lock over waits for the acquire that follows, so that
+        // both go out in one call.
         if state.is_idle() && !job.is_passing_on() {
             self.put(&mut state, vec![job], false, now);
             state.flush();
@@ -197,8 +197,7 @@ impl Lane {
             }
             match state.doubted_from() {
                 Some(due) if due <= Instant::now() => {
-                    self.doubted
-                        .send_if_modified(|doubted| !std::mem::replace(doubted, true));
+                    self.set_doubted(true);
                 }
                 Some(due) if state.watched_until.is_none_or(|until| due < until) => {
                     watch.as_mut().reset(due);
@@ -223,11 +222,10 @@ impl Lane {
             (state.heard, state.has_answered) = (Instant::now(), true);
             state.in_flight.pop_front()
         };
-        self.doubted
-            .send_if_modified(|doubted| std::mem::replace(doubted, false));
+        self.set_doubted(false);
         match pending.map(|pending| pending.what) {
             Some(What::Call(call)) => self.send_again(link, call.finish(link, reply)),
-            Some(What::Question(asked)) => drop(asked.send(reply_to_question(reply))),
+            Some(What::Question(asked)) => drop(asked.send(reply.into_result())),
             None => {
                 return Err(Fault::Protocol {
                     detail: "a reply to nothing".into(),
@@ -268,8 +266,8 @@ impl Lane {
         state.watch(Pending::call(call, now));
     }
 
-    /// Sends once more what a reply has left to be sent, for those who still wait. Who has given up may have sent a release
-    /// since, which must not be overtaken by a second sending of the acquire (A6).
+    /// Resends requests whose callers still wait. A caller that has given up may have sent a release, which the acquire must not
+    /// follow (A6).
     fn send_again(&self, link: &Arc<Link>, again: Vec<(bool, Vec<Job>)>) {
         for (by_text, mut jobs) in again {
             // Locked first: from here on, a release comes behind this.
@@ -285,7 +283,8 @@ impl Lane {
                 answer_all(jobs, &Err(fault));
                 continue;
             }
-            // It may be behind a release of somebody who has not given it up yet, and so is not in the order of this connection.
+            // The request now stands behind later ones, perhaps behind its own release. A new number tells callers that the order is
+            // lost (A6).
             self.changes.fetch_add(1, SeqCst);
             self.put(&mut state, jobs, by_text, Instant::now());
             state.flush();
@@ -297,17 +296,22 @@ impl Lane {
         self.state().has_answered
     }
 
-    /// T4: completes while the connection is silent for too long.
-    pub(super) async fn doubted(&self) {
-        self.is(true).await;
+    /// T4: completes once the connection has been silent for too long.
+    pub(super) async fn wait_until_doubted(&self) {
+        self.wait_until_doubted_is(true).await;
     }
 
-    /// Completes while the connection is not doubted: it has answered after all.
-    pub(super) async fn trusted(&self) {
-        self.is(false).await;
+    /// Completes once the connection has answered after all.
+    pub(super) async fn wait_until_trusted(&self) {
+        self.wait_until_doubted_is(false).await;
     }
 
-    async fn is(&self, doubted: bool) {
+    fn set_doubted(&self, to: bool) {
+        self.doubted
+            .send_if_modified(|doubted| std::mem::replace(doubted, to) != to);
+    }
+
+    async fn wait_until_doubted_is(&self, doubted: bool) {
         let mut changes = self.doubted.subscribe();
         // The sender is in `self`.
         let _ = changes.wait_for(|now| *now == doubted).await;
@@ -336,7 +340,7 @@ impl Lane {
             }
             (is_known, lost, unsent)
         };
-        self.doubted.send_replace(false);
+        self.set_doubted(false);
         if is_known {
             self.status.send_replace(NodeState::Up { warnings });
         }
@@ -382,7 +386,7 @@ impl Lane {
         self.state().link().cloned()
     }
 
-    /// The lane has none, or none any more: what was not sent is answered with the fault.
+    /// Takes the connection away, if there is one. Queued requests fail with `fault`, requests in flight as lost.
     pub(super) fn down(&self, fault: &Fault) {
         let (lost, unsent, closed) = {
             let mut state = self.state();
@@ -392,7 +396,7 @@ impl Lane {
             (lost, std::mem::take(&mut state.queue), state.up.take())
         };
         drop(closed);
-        self.doubted.send_replace(false);
+        self.set_doubted(false);
         self.status.send_replace(NodeState::Down(fault.clone()));
         let closed = match fault {
             Fault::Protocol { .. } => fault.clone(),
@@ -445,8 +449,8 @@ impl State {
         self.link().is_some_and(|current| Arc::ptr_eq(current, link))
     }
 
-    /// Nothing waits, and what is in flight are single requests, of which one more may join them. A caller that takes the
-    /// lock from a quorum and releases it finds the others like that.
+    /// Whether a request may be sent at once: nothing is queued, fewer than `MOST_CALLS` calls are in flight, and none is a batch.
+    /// After an acquire, its release finds the slower nodes like that.
     fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.may_send() && !self.in_flight.iter().any(Pending::is_batch)
     }

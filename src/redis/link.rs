@@ -1,4 +1,5 @@
-//! One connection to one server: opened, probed, used until it breaks, never reconnected; `keeper.rs` makes the next one.
+//! Opens a connection for locks, probes the server, and remembers what was found. A connection is used until it breaks, and never
+//! reconnected: `keeper.rs` makes the next one.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -113,7 +114,7 @@ impl Link {
         in_time(endpoint, opening).await
     }
 
-    /// The same at one of these addresses.
+    /// Connects to one of these addresses and probes.
     pub(super) async fn open_at(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<Opened, Fault> {
         in_time(endpoint, Link::open_without_limit(endpoint, found)).await
     }
@@ -163,9 +164,9 @@ impl Link {
         if !matches!(published, Some(Ok(_))) {
             warnings.push(speechless(&endpoint.prefix));
         }
-        // Refused where the user may not: then the text is sent with each call.
+        // Without the right to load the script, each call carries its text.
         let digest = match replies.next() {
-            // It goes out with every call, so it had better be one.
+            // It becomes part of every call.
             Some(Ok(digest)) => digest.as_str().filter(|text| is_digest(text)).map(str::to_owned),
             _ => None,
         };
@@ -182,7 +183,7 @@ impl Link {
             served: AtomicBool::new(false),
             changed: CancellationToken::new(),
         };
-        // R1: all requests are scripts. This one has none in it.
+        // R1: whether the server runs the script for this user. A call without requests changes nothing.
         let mut call = BytesMut::new();
         link.encode(std::iter::empty(), false, &mut call);
         setup.ask(call).await.map_err(fault::of_first_script)?;
@@ -194,7 +195,7 @@ impl Link {
         for warning in &link.warnings {
             endpoint.warn_once(warning.clone(), warning);
         }
-        // A young memory is told by `left_out` for as long as it is one.
+        // Logged once; `left_out` reports it from then on.
         if let Some(fault) = link.too_early(Some(endpoint.window)) {
             endpoint.warn_once(format!("{:?}", link.memory().id), &fault);
         }
@@ -282,17 +283,12 @@ impl Link {
 
     /// Returns the reply to a request for locks; an error as the fault that it stands for.
     pub(super) fn examine(&self, reply: Value) -> Result<Value, Fault> {
-        match reply {
-            Value::Error(message) => {
-                let fault = fault::from_message(&message);
-                self.consider(Some(&fault));
-                Err(fault)
-            }
-            reply => {
-                self.served.store(true, Relaxed);
-                Ok(reply)
-            }
+        let reply = reply.into_result();
+        match &reply {
+            Ok(_) => self.served.store(true, Relaxed),
+            Err(fault) => self.consider(Some(fault)),
         }
+        reply
     }
 
     /// A server that says what it only says when its role, its rights or its memory have changed is probed anew (R1, M1).
@@ -364,7 +360,7 @@ async fn in_time<T>(
 /// The warning for a user who may not announce releases (W2).
 fn speechless(prefix: &str) -> String {
     format!(
-        "releases cannot be announced, so those who wait elsewhere find out late \
+        "releases cannot be announced, so waiters in other processes notice them up to 16 s late \
          (the user needs +publish and &{prefix}*)"
     )
 }

@@ -1,6 +1,7 @@
 //! Redis and Valkey masters behind the port; the one place that names the client library.
 //!
-//! Requests for locks go over a connection of our own, one for each node; everything else over the client library's.
+//! Requests for locks, and all that belongs to their connection, go over a connection of our own; announcements and
+//! `registrations` over the client library's.
 //!
 //! | file | |
 //! |---|---|
@@ -8,9 +9,9 @@
 //! | `credentials.rs` | passwords that change |
 //! | `address.rs` | the addresses of its name |
 //! | `keeper.rs` | keeps a node connected |
-//! | `connection.rs`, `resp.rs` | one connection for locks, and its protocol |
+//! | `connection.rs`, `resp.rs` | the bytes of a connection for locks, and its protocol |
 //! | `general.rs` | how the client library connects and is asked |
-//! | `link.rs` | one connection: opened, probed, used until it breaks |
+//! | `link.rs` | opens and probes a connection for locks |
 //! | `probe.rs` | what a server must be before it may vote |
 //! | `memory.rs`, `record.lua` | which memory it is |
 //! | `members.rs` | which nodes this client and others use |

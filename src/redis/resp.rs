@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::bytes::{BufMut, BytesMut};
 
+use super::fault;
 use crate::node::Fault;
 
 /// Longest line: a status, an error, a number.
@@ -37,6 +38,14 @@ impl Value {
         match self {
             Value::Text(text) => std::str::from_utf8(text).ok(),
             _ => None,
+        }
+    }
+
+    /// Returns an error as the fault that it stands for.
+    pub(super) fn into_result(self) -> Result<Value, Fault> {
+        match self {
+            Value::Error(message) => Err(fault::from_message(&message)),
+            other => Ok(other),
         }
     }
 
@@ -76,7 +85,7 @@ pub(super) fn eval(script: &str, keys: &[String], args: &[String]) -> BytesMut {
     command(&words)
 }
 
-/// Appends the beginning of a command of so many words.
+/// Appends the header of a command with this many words.
 pub(super) fn head(words: usize, to: &mut BytesMut) {
     to.put_u8(b'*');
     digits(words as u64, to);

@@ -54,7 +54,8 @@ impl TlsOptions {
         self
     }
 
-    /// The same from a file, which is read again for each connection: it may be exchanged while connections live.
+    /// Trusts the certificates in this PEM file, *instead of* the system's. The file is read again for each connection, so it may be
+    /// exchanged while connections live; one that cannot be read keeps the node out of reach.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.authorities = Some(Pem::File(path.into()));
         self
@@ -66,7 +67,8 @@ impl TlsOptions {
         self
     }
 
-    /// The same from two files, which are read again for each connection.
+    /// Identifies this client by the certificate (chain) and the private key in two PEM files, which are read again for each
+    /// connection.
     pub fn client_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((Pem::File(certificate.into()), Pem::File(key.into())));
         self

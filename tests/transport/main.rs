@@ -1,5 +1,5 @@
-//! What the client library and the network must not do to a lock, shown on real servers: late requests, requests sent
-//! twice, leaked connections, hung connections.
+//! What connections must not do to a lock, shown on real servers: late requests, requests sent twice, leaked connections, hung and
+//! dead connections.
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used)]
 

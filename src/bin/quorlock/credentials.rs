@@ -1,6 +1,5 @@
 //! Passwords that are not part of a node's URL.
 
-use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -11,12 +10,8 @@ use crate::args::Nodes;
 
 /// Where passwords come from, other than URLs. `None` if they are part of those.
 pub(crate) fn provider(nodes: &Nodes) -> Option<CredentialsProvider> {
-    let file = nodes.password_file.clone().map(file);
+    let file = nodes.password_file.clone().map(CredentialsProvider::file);
     file.or_else(|| nodes.credentials_command.clone().map(command))
-}
-
-fn file(path: PathBuf) -> CredentialsProvider {
-    CredentialsProvider::file(path)
 }
 
 fn command(script: String) -> CredentialsProvider {
