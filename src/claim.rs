@@ -169,6 +169,10 @@ impl Claim {
         self.heirs = Some(heirs);
         let mut won_on = self.whereabouts();
         won_on.shrink_to_fit();
+        // A8: nodes that have not answered yet may be asked once more.
+        for Whereabouts { node, last_word } in &mut won_on {
+            last_word.is_sent_twice |= last_word.connection.is_some() && self.acquire.answer(*node).is_none();
+        }
         self.won_on = Some(won_on);
         let outstanding = self.acquire.take_outstanding();
         self.acquire.forget_answers();
@@ -197,9 +201,11 @@ impl Claim {
         let (sent, budget) = (Instant::now(), terms.node_budget);
         if let Some(won_on) = &mut self.won_on {
             won_on.retain(|place| place.node != node);
+            let connection = self.nodes[node].connection();
             let last_word = LastWord {
                 from: sent + budget + LATE_BY,
-                connection: self.nodes[node].connection(),
+                connection,
+                is_sent_twice: connection.is_some(),
             };
             won_on.push(Whereabouts { node, last_word });
         }
@@ -250,14 +256,17 @@ impl Claim {
         let numbered = self.acquire.answers().enumerate();
         let possible = numbered.filter_map(|(node, answer)| {
             let from = match answer {
-                Some(_) if self.acquire.may_arrive_late(node) => late,
+                Some(_) if self.acquire.was_sent_twice(node) => late,
                 Some(Ok(Reply::Granted { .. })) => sent,
                 None => late,
                 Some(Err(fault)) if fault.may_have_executed() => late,
                 Some(_) => return None,
             };
-            let connection = self.acquire.before[node].connection;
-            let last_word = LastWord { from, connection };
+            let last_word = LastWord {
+                from,
+                connection: self.acquire.before[node].connection,
+                is_sent_twice: self.acquire.was_sent_twice(node),
+            };
             Some(Whereabouts { node, last_word })
         });
         possible.collect()
@@ -353,9 +362,7 @@ impl Drop for Claim {
         for Whereabouts { node, last_word } in left {
             let answer = release.as_ref().and_then(|release| release.answer(node));
             let reply = answer.and_then(|answer| as_found(answer.clone()).ok());
-            let is_gone = |(reply, sent)| {
-                matches!(reply, Reply::Released { .. }) || last_word.is_said(&*self.nodes[node], sent)
-            };
+            let is_gone = |(reply, sent)| last_word.is_said(&reply, &*self.nodes[node], sent);
             if let (Some(heirs), Some(Reply::Released { listeners })) = (&self.heirs, reply) {
                 heirs.told(node, listeners);
             }

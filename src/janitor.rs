@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::mutex::lock;
-use crate::node::{Node, OwnerToken, Request};
+use crate::node::{Node, OwnerToken, Reply, Request};
 use crate::round::{self, Answer, Home, Nodes};
 use crate::timer::sleep_until;
 
@@ -96,12 +96,17 @@ pub(crate) struct LastWord {
     pub(crate) from: Instant,
     /// Or at once, if the acquire was sent over this connection, and so was the release.
     pub(crate) connection: Option<u64>,
+    /// The acquire may be sent once more, over another connection (A8). Otherwise, a key that was deleted does not come back.
+    pub(crate) is_sent_twice: bool,
 }
 
 impl LastWord {
     /// Whether nothing can arrive any more that was sent before the release, which the node has just answered. Its time
     /// of execution is not known: no earlier than the time of sending.
-    pub(crate) fn is_said(&self, node: &dyn Node, sent: Instant) -> bool {
+    pub(crate) fn is_said(&self, reply: &Reply, node: &dyn Node, sent: Instant) -> bool {
+        if matches!(reply, Reply::Released { .. }) && !self.is_sent_twice {
+            return true;
+        }
         let in_order = self.connection.is_some() && self.connection == node.connection();
         in_order || sent >= self.from
     }

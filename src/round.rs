@@ -248,9 +248,10 @@ impl Round {
         Some(number)
     }
 
-    /// A8: whether a request to this node was lost that may still arrive, whatever the node has answered since.
-    pub(crate) fn may_arrive_late(&self, number: usize) -> bool {
-        self.lost[number]
+    /// A8: whether the request was sent to this node once more, so that a copy may still arrive, whatever the node has answered.
+    pub(crate) fn was_sent_twice(&self, number: usize) -> bool {
+        let is_out = |call: &Outstanding| call.number == number && call.lost.is_some();
+        self.lost[number] || self.outstanding.iter().any(is_out)
     }
 
     /// Those who have not answered yet have been waited for long enough, and need not be again for a while.

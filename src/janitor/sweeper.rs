@@ -98,7 +98,8 @@ impl Sweeper {
                         if let (Reply::Released { listeners }, Some(told)) = (reply, told) {
                             told(listeners);
                         }
-                        if reply == Reply::Missing && !item.leftover.last_word.is_said(&*self.node, sent) {
+                        let is_there_no_more = matches!(reply, Reply::Missing | Reply::Released { .. });
+                        if is_there_no_more && !item.leftover.last_word.is_said(&reply, &*self.node, sent) {
                             let from = item.leftover.last_word.from;
                             let at = early.partition_point(|other| other.leftover.last_word.from <= from);
                             early.insert(at, item);

@@ -6,16 +6,16 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
 
 use fred::types::config::{Config, ServerConfig};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::net::TcpStream;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::blocking::on_a_thread;
 use crate::mutex::lock;
 use crate::node::Fault;
 
@@ -170,25 +170,14 @@ pub(super) fn pinned(config: &Config, address: Option<SocketAddr>) -> Config {
     config
 }
 
-/// On a thread of its own: a runtime that ends waits for its blocking tasks, and name servers can take long not to answer.
 fn look_up(host: Arc<str>, port: u16) -> BoxFuture<'static, Found> {
-    let (answer, answered) = oneshot::channel();
-    let resolve = move || {
-        let found = (&*host, port).to_socket_addrs().map(Vec::from_iter);
-        // Nobody may want to know any more.
-        let _ = answer.send(match found {
+    let resolved = on_a_thread(move || (&*host, port).to_socket_addrs().map(Vec::from_iter));
+    Box::pin(async {
+        match resolved.await? {
             Ok(found) if found.is_empty() => Err("it has no address".into()),
             Ok(found) => Ok(found),
             Err(error) => Err(error.to_string().into()),
-        });
-    };
-    let thread = thread::Builder::new().name("quorlock-resolver".into());
-    let started = thread.spawn(resolve);
-    Box::pin(async move {
-        started.map_err(|error| Arc::from(error.to_string()))?;
-        answered
-            .await
-            .unwrap_or_else(|_| Err("the look-up has ended".into()))
+        }
     })
 }
 

@@ -119,26 +119,33 @@ impl Call {
 
     /// Answers all who wait. Returns what is to be sent again, over the same connection: requests that were not executed, or that
     /// may be executed twice, each batch with whether it goes by the script's text.
-    pub(super) fn finish(self, link: &Link, reply: Value) -> Vec<(bool, Vec<Job>)> {
+    ///
+    /// Fails if the reply does not fit: it may be that to another request, and then so are all that follow.
+    pub(super) fn finish(self, link: &Link, reply: Value) -> Result<Vec<(bool, Vec<Job>)>, Fault> {
         let replies = link
             .examine(reply)
             .and_then(|reply| link.replies(self.sent, reply, self.items()));
         let Call { jobs, by_text, .. } = self;
         match replies {
             // Not executed, so it may be sent once more (A8).
-            Err(Fault::NoScript) if !by_text => return vec![(true, jobs)],
+            Err(Fault::NoScript) if !by_text => return Ok(vec![(true, jobs)]),
             // One key outside of what the user may touch has the server refuse all. Each finds what it has done
             // already, and so may be asked for again (A7).
             Err(Fault::NoPermission { .. } | Fault::Server { .. }) if jobs.len() > 1 => {
-                return jobs.into_iter().map(|job| (by_text, vec![job])).collect();
+                return Ok(jobs.into_iter().map(|job| (by_text, vec![job])).collect());
             }
-            Err(fault) => answer_all(jobs, &Err(fault)),
+            Err(fault) => {
+                answer_all(jobs, &Err(fault.clone()));
+                if matches!(fault, Fault::Protocol { .. }) {
+                    return Err(fault);
+                }
+            }
             Ok(replies) => jobs
                 .into_iter()
                 .zip(replies)
                 .for_each(|(job, reply)| job.answer(reply)),
         }
-        Vec::new()
+        Ok(Vec::new())
     }
 }
 

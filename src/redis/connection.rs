@@ -144,12 +144,17 @@ impl Setup {
         }
         let needed = commands.len();
         commands.push(resp::command(&["CLIENT", "SETNAME", CLIENT_NAME]));
-        let replies = self.ask_all(commands).await?;
-        // A user may lack the right to give the connection a name.
-        replies
-            .into_iter()
-            .take(needed)
-            .try_for_each(|reply| reply.map(drop))
+        let mut replies = self.ask_all(commands).await?;
+        let named = replies.split_off(needed);
+        replies.into_iter().try_for_each(|reply| reply.map(drop))?;
+        match named.into_iter().next() {
+            // The first thing that a server says may be why it turns everybody away.
+            Some(Err(Fault::Server { message })) if !message.starts_with("ERR unknown") => {
+                Err(Fault::Server { message })
+            }
+            // A user may lack the right to give the connection a name.
+            _ => Ok(()),
+        }
     }
 
     /// Sends one command. Returns its reply; an error as the fault that it stands for.

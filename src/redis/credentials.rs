@@ -1,5 +1,6 @@
 //! User names and passwords that change while connections live.
 
+use std::env::VarError;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -7,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+
+use super::blocking::on_a_thread;
 
 /// Credentials are not asked for again more often, however short they are valid.
 pub(super) const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
@@ -113,10 +116,8 @@ impl CredentialsProvider {
             let path = path.clone();
             async move {
                 let shown = path.display().to_string();
-                // On a thread of its own: the file may be far away.
-                let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path));
-                let text = read.await.map_err(|error| format!("{shown}: {error}"))?;
-                let text = text.map_err(|error| format!("{shown}: {error}"))?;
+                let read = on_a_thread(move || std::fs::read_to_string(path)).await?;
+                let text = read.map_err(|error| format!("{shown}: {error}"))?;
                 match text.trim_end_matches(['\r', '\n']) {
                     "" => Err(format!("{shown} is empty")),
                     password => Ok(Credentials::password(password)),
@@ -132,7 +133,9 @@ impl CredentialsProvider {
             let read = match std::env::var(&name) {
                 Ok(password) if password.is_empty() => Err(format!("{name} is empty")),
                 Ok(password) => Ok(Credentials::password(password)),
-                Err(error) => Err(format!("{name}: {error}")),
+                Err(VarError::NotPresent) => Err(format!("{name} is not set")),
+                // The error itself shows the value.
+                Err(VarError::NotUnicode(_)) => Err(format!("{name} is not UTF-8")),
             };
             std::future::ready(read)
         })

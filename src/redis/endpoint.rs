@@ -152,16 +152,10 @@ impl NodeConfig {
         let (mut config, valid_for) = self.with_current_credentials().await?;
         #[cfg(feature = "tls")]
         if let Some(options) = self.tls.clone() {
-            let read = tokio::task::spawn_blocking(move || options.connector());
-            let connector = match read.await {
-                Ok(read) => read.map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
-            config.tls = Some(
-                connector
-                    .map_err(|reason| fault::disconnected(reason.into()))?
-                    .into(),
-            );
+            let read = super::blocking::on_a_thread(move || options.connector()).await;
+            let connector = read.and_then(|read| read.map_err(|error| error.to_string()));
+            let connector = connector.map_err(|reason| fault::disconnected(reason.into()))?;
+            config.tls = Some(connector.into());
         }
         Ok((config, valid_for))
     }

@@ -68,6 +68,8 @@ async fn serve<'a>(
     members: &Members,
     mut opened: Opened,
 ) -> (End, Fault, Option<Opening<'a>>) {
+    // R3: the connection before has answered nothing but the probe.
+    let mut is_suspect = false;
     loop {
         let Opened {
             link,
@@ -89,8 +91,11 @@ async fn serve<'a>(
             fault = lane.serve(&link, &mut reader) => return (closed(), fault::before(fault), None),
             fault = link.changed() => return (closed(), fault, None),
             // The next iteration drops the old connection, which resets it.
-            replaced = replacement(endpoint, lane, &link) => match replaced {
-                Ok(next) => next,
+            replaced = replacement(endpoint, lane, &link, is_suspect) => match replaced {
+                Ok(next) => {
+                    is_suspect = !lane.has_answered();
+                    next
+                }
                 Err(next) => {
                     let end = if lane.has_answered() { End::Served } else { End::Hung };
                     return (end, fault::disconnected("no answer for too long".into()), next);
@@ -115,12 +120,19 @@ async fn replacement<'a>(
     endpoint: &'a Endpoint,
     lane: &Lane,
     link: &Link,
+    is_suspect: bool,
 ) -> Result<Opened, Option<Opening<'a>>> {
+    let mut end = Instant::now();
     loop {
         lane.wait_until_doubted().await;
-        let end = Instant::now() + GRACE;
-        // R3: a server that passes the probe and then hangs would do so again.
-        if !lane.has_answered() {
+        // A node that is slow each time is not connected to each time.
+        tokio::select! {
+            () = lane.wait_until_trusted() => continue,
+            () = sleep_until(end) => {}
+        }
+        end = Instant::now() + GRACE;
+        // R3: a server that passes the probe and then hangs, time and again.
+        if is_suspect && !lane.has_answered() {
             tokio::select! {
                 () = lane.wait_until_trusted() => continue,
                 () = sleep_until(end) => return Err(None),
@@ -131,7 +143,8 @@ async fn replacement<'a>(
             biased;
             () = lane.wait_until_trusted() => {}
             outcome = &mut opening => match outcome.and_then(|opened| adopt(endpoint, opened, Some(link))) {
-                Ok(opened) => {
+                Ok(mut opened) => {
+                    opened.link.take_the_place_of(link);
                     tracing::info!(node = &*endpoint.name, "connection silent: replaced by another one");
                     return Ok(opened);
                 }
@@ -183,7 +196,11 @@ async fn reauthenticate(
         let renewed = async {
             let (config, valid_for) = endpoint.node.with_current_credentials().await?;
             let commands = Vec::from_iter(authentication(&config));
-            lane.ask(link, &commands).await.map(|_| valid_for)
+            let replies = lane.ask(link, &commands).await?;
+            match replies.iter().all(|reply| reply.as_str() == Some("OK")) {
+                true => Ok(valid_for),
+                false => Err(fault::disconnected("AUTH is not answered with OK".into())),
+            }
         };
         let late = |_| Err(fault::disconnected("no answer".into()));
         match timeout(endpoint.timeout, renewed).await.unwrap_or_else(late) {

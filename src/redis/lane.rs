@@ -224,7 +224,7 @@ impl Lane {
         };
         self.set_doubted(false);
         match pending.map(|pending| pending.what) {
-            Some(What::Call(call)) => self.send_again(link, call.finish(link, reply)),
+            Some(What::Call(call)) => self.send_again(link, call.finish(link, reply)?),
             Some(What::Question(asked)) => drop(asked.send(reply.into_result())),
             None => {
                 return Err(Fault::Protocol {

@@ -6,7 +6,7 @@
 //! | file | |
 //! |---|---|
 //! | `endpoint.rs` | URLs, and what else says how to reach a server |
-//! | `credentials.rs` | passwords that change |
+//! | `credentials.rs`, `blocking.rs` | passwords that change, and files read on threads |
 //! | `address.rs` | the addresses of its name |
 //! | `keeper.rs` | keeps a node connected |
 //! | `connection.rs`, `resp.rs` | the bytes of a connection for locks, and its protocol |
@@ -32,6 +32,7 @@
 mod address;
 mod admission;
 mod announcements;
+mod blocking;
 mod call;
 mod client;
 mod connection;

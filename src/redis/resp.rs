@@ -10,7 +10,9 @@ use crate::node::Fault;
 /// Longest line: a status, an error, a number.
 const LONGEST_LINE: usize = 64 * 1_024;
 /// Longest string, in bytes.
-const LONGEST_TEXT: usize = 4 * 1_024 * 1_024;
+const LONGEST_TEXT: usize = 1_024 * 1_024;
+/// Longest reply that is waited for, in bytes.
+const LONGEST_REPLY: usize = 2 * LONGEST_TEXT;
 /// Most entries of a reply, those of nested lists included.
 const MOST_ENTRIES: usize = 4_096;
 /// Deepest list within a list within a list.
@@ -128,7 +130,10 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Value, usize)>, Fault> {
     };
     match decoder.value(0) {
         Ok(value) => Ok(Some((value, decoder.at))),
-        Err(Stop::Incomplete) => Ok(None),
+        Err(Stop::Incomplete) if bytes.len() < LONGEST_REPLY => Ok(None),
+        Err(Stop::Incomplete) => Err(Fault::Protocol {
+            detail: "a reply that is too long".into(),
+        }),
         Err(Stop::Invalid(detail)) => Err(Fault::Protocol {
             detail: Arc::from(detail),
         }),
@@ -265,6 +270,8 @@ mod tests {
     fn what_is_no_reply_is_refused_and_never_waited_for() {
         let deep = "*1\r\n".repeat(100_000);
         let long = format!("+{}", "x".repeat(LONGEST_LINE));
+        let text = format!("$1000000\r\n{}\r\n", "x".repeat(1_000_000));
+        let many = format!("*4\r\n{}", text.repeat(3));
         for bytes in [
             "HTTP/1.1 400\r\n",
             "\u{15}\u{3}\u{3}",
@@ -279,6 +286,7 @@ mod tests {
             ":+-1\r\n",
             &deep,
             &long,
+            &many,
             "_\r\n",
             "%1\r\n",
         ] {

@@ -52,7 +52,8 @@ pub(crate) async fn wait(waiters: usize, resources: usize) {
         "waiting    {waited}: {waiters} for {:.1?}, at most {each} bytes each",
         started.elapsed()
     );
-    assert_eq!(waited.connections, held.connections);
+    // A node that is slow for a moment has a second one meanwhile.
+    assert!(waited.connections <= 2 * held.connections);
     assert!(waiting.try_join_next().is_none(), "somebody got what is held");
 
     drop(leases);

@@ -7,6 +7,7 @@ use quorlock::{Credentials, CredentialsProvider};
 use tokio::process::Command;
 
 use crate::args::Nodes;
+use crate::orphans;
 
 /// Where passwords come from, other than URLs. `None` if they are part of those.
 pub(crate) fn provider(nodes: &Nodes) -> Option<CredentialsProvider> {
@@ -17,14 +18,15 @@ pub(crate) fn provider(nodes: &Nodes) -> Option<CredentialsProvider> {
 fn command(script: String) -> CredentialsProvider {
     CredentialsProvider::from_fn(move || {
         let mut command = Command::new("sh");
+        command.arg("-c").arg(&script).kill_on_drop(true);
         command
-            .arg("-c")
-            .arg(&script)
             .stdin(Stdio::null())
-            .kill_on_drop(true);
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         async move {
-            let ended = command.output().await;
-            read(&ended.map_err(|error| format!("sh: {error}"))?)
+            let failed = |error| format!("sh: {error}");
+            let (child, _awaited) = orphans::spawn(&mut command).map_err(failed)?;
+            read(&child.wait_with_output().await.map_err(failed)?)
         }
     })
 }
