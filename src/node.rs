@@ -222,7 +222,7 @@ impl OwnerToken {
         Some(OwnerToken(token))
     }
 
-    /// The same without an allocation.
+    /// Returns the token in hyphenated form.
     pub(crate) fn text(&self) -> [u8; 36] {
         let mut buffer = [0; 36];
         self.0.hyphenated().encode_lower(&mut buffer);

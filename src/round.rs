@@ -41,7 +41,7 @@ pub(crate) struct Round {
     /// A8: which nodes were asked once more, because the first request was lost.
     lost: Vec<bool>,
     tally: Tally,
-    /// When it was asked last, and how long those who have answered took for it.
+    /// When the nodes were last asked, and how long the latest answer took.
     asked: Instant,
     round_trip: Duration,
     /// Few enough to look at all of them whenever one has answered.
@@ -132,7 +132,7 @@ pub(crate) struct Outstanding {
     request: Request,
     runtime: Runtime,
     until: Instant,
-    /// Over which connection it was sent at the earliest.
+    /// The connection's number before the request was sent.
     connection: Option<u64>,
     /// A8: why the first request was lost, if it was sent once more.
     lost: Option<Fault>,
@@ -155,7 +155,7 @@ impl Future for Outstanding {
             let action = self.request.action;
             let answer = match (answer, self.lost.clone()) {
                 (Err(_), Some(first)) => Err(first),
-                // Which of the two deletions was it?
+                // Either deletion may have removed the key, so this answer tells nothing.
                 (Ok(Reply::Missing), Some(first)) if matches!(action, Action::Release { .. }) => Err(first),
                 (answer, _) => answer.and_then(|reply| fitting(reply, action)),
             };
@@ -254,7 +254,7 @@ impl Round {
         self.lost[number] || self.outstanding.iter().any(is_out)
     }
 
-    /// Those who have not answered yet have been waited for long enough, and need not be again for a while.
+    /// Marks nodes without an answer as unresponsive for a while.
     pub(crate) fn call_silent(&self, a_while: Duration) {
         let until = self.home.micros(Instant::now() + a_while);
         for call in &self.outstanding {
@@ -262,7 +262,7 @@ impl Round {
         }
     }
 
-    /// Whether that is so of all those who have not answered yet. Somebody else may have waited for them.
+    /// Returns whether all nodes without an answer are marked so. Another attempt may have waited for them.
     pub(crate) fn only_silent_are_left(&self) -> bool {
         let now = self.home.micros(Instant::now());
         let is_silent = |call: &Outstanding| now < self.home.silent[call.number].load(Relaxed);
@@ -352,7 +352,7 @@ impl Round {
         self.outstanding.clear();
     }
 
-    /// Nobody will ask any more what was answered. There may be many rounds that lie like this.
+    /// Frees the answers: a held lease keeps its round.
     pub(crate) fn forget_answers(&mut self) {
         (self.answers, self.lost, self.outstanding) = (Vec::new(), Vec::new(), Vec::new());
     }
@@ -362,7 +362,7 @@ impl Round {
         std::mem::take(&mut self.outstanding)
     }
 
-    /// Counts those who have not answered as failed. Which they are.
+    /// Counts nodes without an answer as failed. Returns their numbers.
     pub(crate) fn give_up(&mut self) -> Vec<usize> {
         let silent: Vec<usize> = (0..self.answers.len())
             .filter(|number| self.answers[*number].is_none())

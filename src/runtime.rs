@@ -32,7 +32,7 @@ impl Runtime {
         })
     }
 
-    /// Returns the same, which must have input and output, too.
+    /// Returns the current runtime, which must have timers, and input and output.
     pub(crate) fn current_with_io() -> Result<Runtime, ConnectError> {
         let runtime = Runtime::current()?;
         match has_io() {

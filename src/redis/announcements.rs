@@ -66,7 +66,7 @@ enum Order {
 }
 
 impl Announcements {
-    /// And what hears for them, to be run for as long as the node lasts.
+    /// Returns the handle, and the task that receives announcements, to be run for as long as the node lasts.
     pub(super) fn new(endpoint: Arc<Endpoint>) -> (Announcements, impl Future<Output = ()>) {
         let (orders, inbox) = mpsc::unbounded_channel();
         let announcements = Announcements {
@@ -234,7 +234,7 @@ impl Audience {
         self.channels.iter().map(name).collect()
     }
 
-    /// All of them, of whom none is told anything from here on.
+    /// Calls `what` for each listener, and marks all channels as not subscribed.
     fn tell(&mut self, what: impl Fn(&Listener)) {
         for channel in self.channels.values_mut() {
             channel.live = false;
@@ -242,7 +242,7 @@ impl Audience {
         }
     }
 
-    /// Those who hear have not been told everything.
+    /// Tells the listeners of subscribed channels that announcements were missed.
     fn has_missed(&self) {
         for channel in self.channels.values().filter(|channel| channel.live) {
             for (_, listener) in &channel.listeners {

@@ -136,7 +136,7 @@ pub(super) fn encode<'a>(
     resp::word(target.stamp.as_bytes(), to);
 }
 
-/// Longest of all is what mends.
+/// Longest packed request: a heal with fencing.
 const LONGEST: usize = 1 + 36 + 6 * DIGITS + 20;
 
 /// Behind the operation's letter and the owner token, numbers of as many digits each, then the TTL.
