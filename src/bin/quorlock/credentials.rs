@@ -1,10 +1,9 @@
 //! Passwords that are not part of a node's URL.
 
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use quorlock::{Credentials, CredentialsProvider};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::args::Nodes;
 use crate::orphans;
@@ -25,8 +24,9 @@ fn command(script: String) -> CredentialsProvider {
             .stderr(Stdio::piped());
         async move {
             let failed = |error| format!("sh: {error}");
-            let (child, _awaited) = orphans::spawn(&mut command).map_err(failed)?;
-            read(&child.wait_with_output().await.map_err(failed)?)
+            let (child, _awaited) = orphans::spawn(|| command.spawn(), Child::id).map_err(failed)?;
+            let ended = child.wait_with_output().await.map_err(failed)?;
+            read(&ended).map_err(|reason| format!("--credentials-command: {reason}"))
         }
     })
 }
@@ -35,32 +35,29 @@ fn command(script: String) -> CredentialsProvider {
 fn read(ended: &Output) -> Result<Credentials, String> {
     if !ended.status.success() {
         let said = String::from_utf8_lossy(&ended.stderr);
-        return Err(format!(
-            "--credentials-command: {}: {}",
-            ended.status,
-            said.trim()
-        ));
+        return Err(format!("{}: {}", ended.status, said.trim()));
     }
     // Nothing of the output may be shown.
-    let text = str::from_utf8(&ended.stdout).map_err(|_| "--credentials-command: the output is not UTF-8")?;
+    let text = str::from_utf8(&ended.stdout).map_err(|_| "the output is not UTF-8")?;
     let mut lines = text.lines();
     let password = lines.next().filter(|line| !line.is_empty());
-    let credentials =
-        Credentials::password(password.ok_or("--credentials-command: no password in the first line")?);
-    let valid_for = |text: &str| -> Result<Duration, String> {
-        humantime::parse_duration(text)
-            .map_err(|_| "--credentials-command: the second line is no duration".to_owned())
-    };
-    match lines.next().map(str::trim).filter(|line| !line.is_empty()) {
-        Some(text) => Ok(credentials.valid_for(valid_for(text)?)),
-        None => Ok(credentials),
-    }
+    let credentials = Credentials::password(password.ok_or("no password in the first line")?);
+    Ok(
+        match lines.next().map(str::trim).filter(|line| !line.is_empty()) {
+            Some(text) => {
+                let valid_for = humantime::parse_duration(text);
+                credentials.valid_for(valid_for.map_err(|_| "the second line is no duration")?)
+            }
+            None => credentials,
+        },
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
+    use std::time::Duration;
 
     use super::*;
 

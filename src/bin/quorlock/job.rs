@@ -18,7 +18,7 @@ use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::group;
 use crate::guard::Guard;
-use crate::orphans;
+use crate::orphans::{self, Awaited};
 use crate::signals::Signals;
 use crate::suspension;
 use crate::terminal::Terminal;
@@ -41,7 +41,8 @@ pub(crate) struct Job {
     terminal: Option<Terminal>,
     children: unix::Signal,
     control: Signals,
-    reaped: bool,
+    /// `None` once its exit status was taken off the system.
+    awaited: Option<Awaited>,
     /// We have asked to be suspended; if nothing comes of it until then, nobody will resume the command but us.
     suspended: Option<Instant>,
 }
@@ -78,7 +79,8 @@ impl Job {
         let children = unix::signal(SignalKind::child()).map_err(system("watch over processes"))?;
         let terminal = Terminal::open();
         let control = Signals::listen(&[Signal::CONT, Signal::WINCH]).map_err(system("listen to signals"))?;
-        let child = command::spawn(command, environment)?;
+        let (child, awaited) =
+            orphans::spawn(|| command::spawn(command, environment), |child| Some(child.id()))?;
         let group = Pid::from_child(&child);
         guard.watch(group);
         let mut job = Job {
@@ -89,7 +91,7 @@ impl Job {
             terminal,
             children,
             control,
-            reaped: false,
+            awaited: Some(awaited),
             suspended: None,
         };
         if job.terminal.as_ref().is_some_and(Terminal::is_wanted) {
@@ -112,7 +114,7 @@ impl Job {
         let allowed = match self.recipient {
             // Suspended are all, or none.
             Recipient::Command if signal != Signal::TSTP => {
-                self.reaped || kill_process(self.group, signal) != Err(Errno::PERM)
+                self.is_reaped() || kill_process(self.group, signal) != Err(Errno::PERM)
             }
             _ => self.signal(signal),
         };
@@ -152,7 +154,7 @@ impl Job {
     ///
     /// Cancel safe.
     pub(crate) async fn change(&mut self) -> Change {
-        if self.reaped {
+        if self.is_reaped() {
             self.group_gone().await;
             return Change::Gone;
         }
@@ -181,7 +183,7 @@ impl Job {
                         self.signal(other);
                     }
                 },
-                _ = self.children.recv() => orphans::reap(Some(self.group)),
+                _ = self.children.recv() => orphans::reap(),
                 () = resume_by_force => {
                     self.suspended = None;
                     return Change::Resumed;
@@ -244,13 +246,17 @@ impl Job {
         let terminal = self.terminal.as_mut();
         let had_terminal = terminal.is_some_and(|terminal| terminal.take_back(repair));
         let _: io::Result<ExitStatus> = self.child.wait(); // has ended, so does not block
-        self.reaped = true;
+        self.awaited = None;
         had_terminal
+    }
+
+    fn is_reaped(&self) -> bool {
+        self.awaited.is_none()
     }
 
     async fn group_gone(&self) {
         while group::is_running(self.group) {
-            orphans::reap(None);
+            orphans::reap();
             sleep(LOOK).await;
         }
     }

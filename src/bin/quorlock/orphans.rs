@@ -1,16 +1,16 @@
 //! Orphans: the first process of a container becomes the parent of processes whose own parent has ended.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
-use rustix::process::{Pid, child_subreaper, getpid};
+use rustix::process::{child_subreaper, getpid};
 
 /// Children whose exit status somebody waits for.
 static AWAITED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// A child that is not taken off the system here.
+/// A child that is not taken off the system here, until this is dropped.
+#[derive(Debug)]
 pub(crate) struct Awaited(i32);
 
 impl Drop for Awaited {
@@ -19,22 +19,24 @@ impl Drop for Awaited {
     }
 }
 
-/// Starts a child whose exit status is wanted.
-pub(crate) fn spawn(command: &mut tokio::process::Command) -> io::Result<(tokio::process::Child, Awaited)> {
+/// Starts a child whose exit status is wanted. `pid` tells its number, if it has one still.
+pub(crate) fn spawn<C, E>(
+    start: impl FnOnce() -> Result<C, E>,
+    pid: impl FnOnce(&C) -> Option<u32>,
+) -> Result<(C, Awaited), E> {
     // Locked before the child can end.
     let mut awaited = awaited();
-    let child = command.spawn()?;
-    let pid = child
-        .id()
+    let child = start()?;
+    let pid = pid(&child)
         .and_then(|pid| i32::try_from(pid).ok())
         .unwrap_or_default();
     awaited.insert(pid);
     Ok((child, Awaited(pid)))
 }
 
-/// Takes orphans that have ended off the system, where they would pile up. Leaves it at that if it comes to `command`, or to
-/// another child whose exit status is still wanted.
-pub(crate) fn reap(command: Option<Pid>) {
+/// Takes orphans that have ended off the system, where they would pile up. Leaves it at that if it comes to a child whose exit
+/// status is still wanted.
+pub(crate) fn reap() {
     let adopts = getpid().is_init() || child_subreaper().is_ok_and(|adopts| adopts.is_some());
     if !adopts {
         return;
@@ -42,9 +44,7 @@ pub(crate) fn reap(command: Option<Pid>) {
     let awaited = awaited();
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let ended = || waitid(Id::All, look).ok()?.pid();
-    let is_orphan =
-        |pid: &nix::unistd::Pid| Pid::from_raw(pid.as_raw()) != command && !awaited.contains(&pid.as_raw());
-    while let Some(pid) = ended().filter(is_orphan) {
+    while let Some(pid) = ended().filter(|pid| !awaited.contains(&pid.as_raw())) {
         let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG)); // has ended, so is there to be taken
     }
 }
