@@ -21,7 +21,7 @@ use super::resp::{self, Value};
 use crate::node::Fault;
 
 /// How soon the system asks a peer that is silent whether it is still there, and how often from then on.
-const KEEPALIVE: Duration = Duration::from_secs(10);
+pub(super) const KEEPALIVE: Duration = Duration::from_secs(10);
 /// What `CLIENT LIST` calls these connections.
 const CLIENT_NAME: &str = "quorlock";
 

@@ -3,8 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use fred::error::{Error, ErrorKind};
-
 use crate::node::{Fault, Unfit};
 
 /// As much of an unknown error reply as goes into a message.
@@ -12,19 +10,6 @@ const LONGEST_MESSAGE: usize = 200;
 
 /// The rights that a lock needs of a restricted user, as the README prints them.
 const NEEDS: &str = "resetchannels ~<prefix>* &<prefix>* +evalsha +eval +script|load +info +config|get +time +set +get +mget +del +incr +incrby +pexpire +persist +pttl +publish +subscribe +unsubscribe +pubsub|numsub +ping +client|id +client|setname";
-
-/// What the transport reports: error replies, and failures of its own.
-pub(super) fn from_error(error: &Error) -> Fault {
-    match error.kind() {
-        ErrorKind::Timeout => Fault::ConnectionLost {
-            reason: Arc::from("no answer for too long"),
-        },
-        ErrorKind::IO | ErrorKind::Canceled => Fault::ConnectionLost {
-            reason: reason(error),
-        },
-        _ => named(error.details()).unwrap_or_else(|| unknown(error)),
-    }
-}
 
 /// A connection's end, in the system's words.
 pub(super) fn from_io(error: &io::Error) -> Fault {
@@ -56,46 +41,6 @@ pub(super) fn of_first_script(fault: Fault) -> Fault {
     }
 }
 
-/// The transport's words for a person: it prints an I/O error with all its Rust around it.
-pub(super) fn reason(error: &Error) -> Arc<str> {
-    let details = error.details();
-    short(plain(details))
-}
-
-/// The words in `Os { code: .., kind: .., message: "words" }` and `Custom { kind: .., error: words }`.
-fn plain(details: &str) -> &str {
-    let of_os = || {
-        let (_, rest) = details.split_once("message: \"")?;
-        rest.split_once('"').map(|(text, _)| text)
-    };
-    let custom = || {
-        let (_, rest) = details.strip_prefix("Custom {")?.split_once("error: ")?;
-        Some(rest.strip_suffix('}')?.trim().trim_matches('"'))
-    };
-    of_os().or_else(custom).unwrap_or(details)
-}
-
-fn unknown(error: &Error) -> Fault {
-    // The transport's own words for a command that died with its connection.
-    let details = error.details();
-    if ["channel closed", "not initialized", "send command to router"]
-        .iter()
-        .any(|text| details.contains(text))
-    {
-        return Fault::ConnectionLost {
-            reason: short(error.details()),
-        };
-    }
-    match error.kind() {
-        ErrorKind::Protocol | ErrorKind::Parse => Fault::Protocol {
-            detail: short(error.details()),
-        },
-        _ => Fault::Server {
-            message: short(error.details()),
-        },
-    }
-}
-
 /// How servers say NOPERM of a command in a script: Redis 6.2 and 7.0, then all others. Redis 6.2 leaves out the ERR.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["The user executing the script can't ", "ACL failure in script: "];
 
@@ -109,7 +54,7 @@ pub(super) fn from_message(message: &str) -> Fault {
 /// The fault that a server's error code stands for; `None` for any other error.
 ///
 /// The code is the first word. Anywhere else, that word could come from a lock's name.
-fn named(message: &str) -> Option<Fault> {
+pub(super) fn named(message: &str) -> Option<Fault> {
     let error = bare(message);
     let text = error.strip_prefix("ERR ").unwrap_or(error);
     if FORBIDDEN_IN_SCRIPT.iter().any(|words| text.starts_with(words)) {

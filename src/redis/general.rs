@@ -2,21 +2,20 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fred::clients::Client;
-use fred::error::Error;
+use fred::error::{Error, ErrorKind};
 use fred::interfaces::ClientLike;
 use fred::socket2::TcpKeepalive;
 use fred::types::config::{Config, ConnectionConfig, TcpConfig};
 use fred::types::{ConnectHandle, CustomCommand, Value};
 
 use super::address::pinned;
+use super::connection::KEEPALIVE;
 use super::fault;
 use crate::node::Fault;
-
-/// Finds out about peers that are gone while nothing is sent.
-const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// The client's own task, which owns the socket. Dropping the client alone would leak both.
 pub(super) struct Task(ConnectHandle);
@@ -26,7 +25,7 @@ impl Task {
     pub(super) async fn ended(&mut self) -> Fault {
         fault::disconnected(match (&mut self.0).await {
             Ok(Ok(())) => "connection closed".into(),
-            Ok(Err(error)) => fault::reason(&error),
+            Ok(Err(error)) => reason(&error),
             Err(_) => "connection task ended".into(),
         })
     }
@@ -58,16 +57,13 @@ pub(super) fn client(config: &Config, peer: Option<SocketAddr>, timeout: Duratio
     Client::new(config, None, Some(settings(timeout)), None)
 }
 
-/// Runs a script by its text.
-pub(super) async fn run(
-    client: &Client,
-    script: &'static str,
-    keys: &[String],
-    args: Vec<Value>,
-) -> Result<Value, Fault> {
-    let mut all = vec![Value::from_static_str(script), Value::Integer(keys.len() as i64)];
-    all.extend(keys.iter().map(|key| Value::from(&**key)));
-    all.extend(args);
+/// Runs a script of one key by its text.
+pub(super) async fn run(client: &Client, script: &'static str, key: String) -> Result<Value, Fault> {
+    let all = vec![
+        Value::from_static_str(script),
+        Value::Integer(1),
+        Value::from(key),
+    ];
     let answer = client.custom::<Value, Value>(command("EVAL"), all).await;
     answer.map_err(|error| refusal(&error))
 }
@@ -98,6 +94,48 @@ pub(super) fn settings(timeout: Duration) -> ConnectionConfig {
     }
 }
 
+/// What the client library reports: error replies, and failures of its own. Nothing that it carries can set a lock's key.
 pub(super) fn refusal(error: &Error) -> Fault {
-    fault::before(fault::from_error(error))
+    match error.kind() {
+        ErrorKind::Timeout => fault::disconnected("no answer for too long".into()),
+        ErrorKind::IO | ErrorKind::Canceled => fault::disconnected(reason(error)),
+        _ => fault::named(error.details()).unwrap_or_else(|| unknown(error)),
+    }
+}
+
+fn unknown(error: &Error) -> Fault {
+    let details = error.details();
+    // The library's own words for a command that died with its connection.
+    if ["channel closed", "not initialized", "send command to router"]
+        .iter()
+        .any(|text| details.contains(text))
+    {
+        return fault::disconnected(fault::short(details));
+    }
+    match error.kind() {
+        ErrorKind::Protocol | ErrorKind::Parse => Fault::Protocol {
+            detail: fault::short(details),
+        },
+        _ => Fault::Server {
+            message: fault::short(details),
+        },
+    }
+}
+
+/// The library's words for a person: it prints an I/O error with all its Rust around it.
+fn reason(error: &Error) -> Arc<str> {
+    fault::short(plain(error.details()))
+}
+
+/// The words in `Os { code: .., kind: .., message: "words" }` and `Custom { kind: .., error: words }`.
+fn plain(details: &str) -> &str {
+    let of_os = || {
+        let (_, rest) = details.split_once("message: \"")?;
+        rest.split_once('"').map(|(text, _)| text)
+    };
+    let custom = || {
+        let (_, rest) = details.strip_prefix("Custom {")?.split_once("error: ")?;
+        Some(rest.strip_suffix('}')?.trim().trim_matches('"'))
+    };
+    of_os().or_else(custom).unwrap_or(details)
 }

@@ -103,14 +103,13 @@ impl Lane {
             return futures_util::future::ready(Err(state.down.clone())).boxed();
         };
         let now = Instant::now();
-        let objection = state.admission.objection(&request.action, self.time.moment(now));
+        let moment = self.time.moment(now);
+        let objection = state.admission.objection(&request.action, moment);
         if let (Action::Acquire { .. }, Some(fault)) = (request.action, &objection) {
             return futures_util::future::ready(Err(fault.clone())).boxed();
         }
         let (reply, answer) = oneshot::channel();
-        let limit = state
-            .admission
-            .limit(&request.action, budget, self.time.moment(now));
+        let limit = state.admission.limit(&request.action, budget, moment);
         let job = Job {
             request,
             latest: self.time.latest(self.time.at(now), limit),

@@ -32,7 +32,7 @@ pub(super) async fn identify(
 ) -> Result<Identity, Fault> {
     let known = endpoint.roll.check(endpoint.number, &facts.process.run_id);
     known.map_err(Fault::Unfit)?;
-    let (durability, shortcoming) = durability(setup, facts).await?;
+    let (durability, shortcoming) = durability(setup, facts).await;
     let new = || {
         Record::new(
             MemoryId::from(uuid::Uuid::new_v4().as_u128()),
@@ -134,18 +134,20 @@ fn nonsense() -> Fault {
 }
 
 /// Whether the server keeps everything that it acknowledges; if not, why it is not taken to, and what is to be done about it.
-async fn durability(setup: &mut Setup, facts: &Facts) -> Result<(Durability, Option<String>), Fault> {
+async fn durability(setup: &mut Setup, facts: &Facts) -> (Durability, Option<String>) {
     const ADVICE: &str = "use appendonly yes and appendfsync always";
-    let partial = |why| Ok((Durability::Partial, Some(why)));
+    let partial = |why| (Durability::Partial, Some(why));
     if facts.forgets {
         return partial(format!(
             "appendonly is off: locks are forgotten in a restart; {ADVICE}"
         ));
     }
     // The pattern finds `no-appendfsync-on-rewrite`, too.
-    let answers = setup.ask_all(vec![resp::command(&["CONFIG", "GET", "*appendfsync*"])]);
-    let settings = match answers.await?.pop() {
-        Some(Ok(Value::List(settings))) => settings,
+    let settings = match setup
+        .ask(resp::command(&["CONFIG", "GET", "*appendfsync*"]))
+        .await
+    {
+        Ok(Value::List(settings)) => settings,
         _ => Vec::new(),
     };
     let setting = |name| {
@@ -156,16 +158,16 @@ async fn durability(setup: &mut Setup, facts: &Facts) -> Result<(Durability, Opt
         (Some("always"), Some("yes")) => partial(format!(
             "no-appendfsync-on-rewrite is yes: the latest locks may be forgotten in a crash; {ADVICE}, without it"
         )),
-        (Some("always"), _) => Ok((Durability::Full, None)),
+        (Some("always"), _) => (Durability::Full, None),
         (Some(policy), _) => partial(format!(
             "appendfsync is {policy}: the latest locks may be forgotten in a crash; {ADVICE}"
         )),
-        (None, _) => Ok((
+        (None, _) => (
             Durability::Unknown,
             Some(
                 "whether appendfsync is always cannot be told (the user needs +config|get), so it is taken not to be"
                     .to_owned(),
             ),
-        )),
+        ),
     }
 }

@@ -115,7 +115,7 @@ async fn ask(config: NodeConfig, prefix: &str, patience: Duration) -> Result<Kno
 
 async fn read(client: &Client, prefix: &str) -> Result<Known, Fault> {
     let key = format!("{prefix}{VIEWS_SUFFIX}");
-    let answer = general::run(client, LISTS, &[key], Vec::new()).await?;
+    let answer = general::run(client, LISTS, key).await?;
     let entries = answer
         .convert::<Vec<String>>()
         .map_err(|error| general::refusal(&error))?;

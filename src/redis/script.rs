@@ -148,8 +148,8 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
         to.extend_from_slice(&item.request.owner.text());
     };
     let times = |to: &mut BytesMut| {
-        digits(item.latest.clamp(0, LATEST) as u64, to);
-        digits(item.earliest(target).clamp(0, LATEST) as u64, to);
+        padded(item.latest.clamp(0, LATEST) as u64, to);
+        padded(item.earliest(target).clamp(0, LATEST) as u64, to);
     };
     match item.request.action {
         Action::Acquire {
@@ -177,12 +177,12 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
             head(b'm');
             times(to);
             start(fencing, target, to);
-            digits(token.get(), to);
+            padded(token.get(), to);
             resp::digits(millis(ttl) as u64, to);
         }
         Action::Raise { token } => {
             head(b'f');
-            digits(token.get(), to);
+            padded(token.get(), to);
         }
         Action::Extend { ttl, .. } => {
             head(b'e');
@@ -193,7 +193,7 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
             head(b'r');
             to.put_u8(news.map_or(b'-', announcement));
             if let Some(counter) = counter {
-                digits(counter.get(), to);
+                padded(counter.get(), to);
             }
         }
     }
@@ -231,14 +231,14 @@ pub(super) fn announced(message: &str) -> Option<(OwnerToken, News)> {
 
 /// How a counter is started: seed, oldest counter, retention.
 fn start(fencing: Fencing, target: &Target, to: &mut BytesMut) {
-    digits(fencing.seed.get(), to);
+    padded(fencing.seed.get(), to);
     // Two at least: a counter that was missing shows 1.
-    digits(target.record.oldest_counter().clamp(2, LATEST) as u64, to);
-    digits(fencing.retention.map_or(0, millis).min(LATEST) as u64, to);
+    padded(target.record.oldest_counter().clamp(2, LATEST) as u64, to);
+    padded(fencing.retention.map_or(0, millis).min(LATEST) as u64, to);
 }
 
 /// A number of [`DIGITS`] digits.
-fn digits(number: u64, to: &mut BytesMut) {
+fn padded(number: u64, to: &mut BytesMut) {
     let mut digits = [b'0'; DIGITS];
     let mut rest = number;
     for digit in digits.iter_mut().rev() {
