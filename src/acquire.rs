@@ -149,7 +149,7 @@ impl Acquire {
 
     async fn attempt(&self) -> Result<Lease, Defeat> {
         match self.attempt_once().await {
-            // What clocks did before is known now, and what was in the way is deleted ahead of the next attempt.
+            // Earlier steps of clocks are known now, and own leftovers are deleted ahead of the next attempt.
             Err(defeat) if matches!(defeat.how, How::ClocksMoved | How::InOwnWay) => {
                 self.attempt_once().await
             }

@@ -84,7 +84,7 @@ pub(crate) struct Run {
     /// Time between TERM and KILL when the lease is lost [default: 5s, or a quarter of the TTL if that is less]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) kill_after: Option<Duration>,
-    /// What signals sent to quorlock are passed on to. A prefork server (gunicorn, Celery, PostgreSQL) ends its workers
+    /// Which processes get the signals that are sent to quorlock. A prefork server (gunicorn, Celery, PostgreSQL) ends its workers
     /// itself, and would lose their work if they got TERM as well
     #[arg(long, value_name = "TO", value_enum, default_value_t = Recipient::Group)]
     pub(crate) signal: Recipient,
