@@ -1,24 +1,25 @@
 //! One request to all nodes, until the verdict (A2-A4).
 
+mod outstanding;
+
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::FutureExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeVote, Votes, vote};
-use crate::node::{Action, Fault, Fencing, Node, NodeState, OwnerToken, Reply, Request};
-use crate::protocol::fencing::credible;
+use crate::node::{Fault, Node, OwnerToken, Reply, Request};
 use crate::protocol::quorum::{Tally, Verdict, Vote};
 use crate::runtime::Runtime;
 use crate::timer::sleep_until;
+
+use outstanding::take_next;
+pub(crate) use outstanding::{Outstanding, ask, next_of};
 
 /// The nodes of one set.
 pub(crate) type Nodes = Arc<[Arc<dyn Node>]>;
@@ -122,63 +123,6 @@ impl Home {
         if self.advanced[number].fetch_max(advanced, Relaxed) < advanced {
             self.clock.jumped();
         }
-    }
-}
-
-/// A node that has not answered yet.
-pub(crate) struct Outstanding {
-    pub(crate) number: usize,
-    node: Arc<dyn Node>,
-    request: Request,
-    runtime: Runtime,
-    until: Instant,
-    /// The connection's number before the request was sent.
-    connection: Option<u64>,
-    /// A8: why the first request was lost, if it was sent once more.
-    lost: Option<Fault>,
-    pub(crate) call: BoxFuture<'static, Answer>,
-}
-
-impl Future for Outstanding {
-    type Output = (usize, Answer);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
-            let answer = ready!(self.call.poll_unpin(cx));
-            if let Err(fault) = &answer
-                && self.is_replaced(fault)
-            {
-                self.lost = Some(fault.clone());
-                self.send_again();
-                continue;
-            }
-            let action = self.request.action;
-            let answer = match (answer, self.lost.clone()) {
-                (Err(_), Some(first)) => Err(first),
-                // Either deletion may have removed the key, so this answer tells nothing.
-                (Ok(Reply::Missing), Some(first)) if matches!(action, Action::Release { .. }) => Err(first),
-                (answer, _) => answer.and_then(|reply| fitting(reply, action)),
-            };
-            return Poll::Ready((self.number, answer));
-        }
-    }
-}
-
-impl Outstanding {
-    /// A8: whether a request was lost with its connection, and another connection has taken its place in time.
-    fn is_replaced(&self, fault: &Fault) -> bool {
-        matches!(fault, Fault::ConnectionLost { .. })
-            && self.lost.is_none()
-            && self.connection.is_some()
-            && self.connection < self.node.connection()
-            && matches!(self.node.status(), NodeState::Up { .. })
-            && Instant::now() < self.until
-    }
-
-    fn send_again(&mut self) {
-        let left = self.until.saturating_duration_since(Instant::now());
-        let _home = self.runtime.enter();
-        self.call = self.node.call(self.request.clone(), left);
     }
 }
 
@@ -414,94 +358,5 @@ fn stale_vote() -> Fault {
     Fault::ConnectionLost {
         reason: "the node has turned out to be another server, or to have lost its memory, since it voted"
             .into(),
-    }
-}
-
-/// The first of them to answer, which is taken out; `None` if there is none. Cancel safe.
-pub(crate) async fn next_of(outstanding: &mut Vec<Outstanding>) -> Option<(usize, Answer)> {
-    let (call, answer) = take_next(outstanding).await?;
-    Some((call.number, answer))
-}
-
-async fn take_next(outstanding: &mut Vec<Outstanding>) -> Option<(Outstanding, Answer)> {
-    poll_fn(|cx| {
-        if outstanding.is_empty() {
-            return Poll::Ready(None);
-        }
-        let answered = outstanding.iter_mut().enumerate();
-        let mut first = answered.filter_map(|(at, call)| match call.poll_unpin(cx) {
-            Poll::Ready((_, answer)) => Some((at, answer)),
-            Poll::Pending => None,
-        });
-        match first.next() {
-            Some((at, answer)) => Poll::Ready(Some((outstanding.swap_remove(at), answer))),
-            None => Poll::Pending,
-        }
-    })
-    .await
-}
-
-/// Sends something to one of the nodes.
-pub(crate) fn ask(
-    nodes: &Nodes,
-    number: usize,
-    request: Request,
-    budget: Duration,
-    home: &Home,
-) -> Outstanding {
-    let _home = home.runtime.enter();
-    let node = nodes[number].clone();
-    Outstanding {
-        number,
-        runtime: home.runtime.clone(),
-        until: Instant::now() + budget,
-        connection: node.connection(),
-        lost: None,
-        call: node.call(request.clone(), budget),
-        node,
-        request,
-    }
-}
-
-/// A reply that answers something else than was asked is no reply.
-fn fitting(reply: Reply, action: Action) -> Answer {
-    let fits = match action {
-        Action::Acquire { fencing, .. } => return granted(reply, fencing),
-        Action::Heal { fencing, .. } => return granted(reply, fencing.map(|(fencing, _)| fencing)),
-        Action::Raise { token } => match reply {
-            Reply::Raised { counter } => counter >= token,
-            reply => matches!(reply, Reply::Missing | Reply::Foreign),
-        },
-        Action::Extend { .. } => matches!(reply, Reply::Extended | Reply::Missing | Reply::Foreign),
-        Action::Release { .. } => matches!(reply, Reply::Released { .. } | Reply::Missing | Reply::Foreign),
-    };
-    if fits { Ok(reply) } else { Err(unfitting(reply)) }
-}
-
-fn granted(reply: Reply, fencing: Option<Fencing>) -> Answer {
-    match (reply, fencing) {
-        (Reply::Held { .. }, _) | (Reply::Granted { counter: None }, None) => Ok(reply),
-        (
-            Reply::Granted {
-                counter: Some(counter),
-            },
-            Some(fencing),
-        ) => {
-            if credible(counter, fencing.seed) {
-                Ok(reply)
-            } else {
-                Err(Fault::Protocol {
-                    detail: format!("fencing counter {counter}: years ahead of the clock").into(),
-                })
-            }
-        }
-        // F6: among others, a grant without a counter where one was asked for. It is not counted as one without a token.
-        _ => Err(unfitting(reply)),
-    }
-}
-
-fn unfitting(reply: Reply) -> Fault {
-    Fault::Protocol {
-        detail: format!("{reply:?} does not answer what was asked").into(),
     }
 }

@@ -1,11 +1,13 @@
 //! The lane: one queue and one connection per node (T1), what came together goes out together (T2).
 
+mod state;
+
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -22,11 +24,10 @@ use super::time::ServerTime;
 use crate::mutex::lock;
 use crate::node::{Action, Fault, NodeState, Reply, Request};
 use crate::protocol::memory::MemoryId;
+use state::State;
 
 /// Most requests in one script call: keeps a call well below a millisecond of the server's time.
 const LARGEST_BATCH: usize = 128;
-/// Most calls in flight from the queue. More would only make the batches smaller.
-const MOST_CALLS: usize = 2;
 /// From this length on, the queue is searched for requests whose caller is gone.
 const LONG_QUEUE: usize = 1_024;
 
@@ -41,46 +42,10 @@ pub(super) struct Lane {
     time: Arc<ServerTime>,
 }
 
-struct State {
-    up: Option<(Arc<Link>, Writer)>,
-    down: Fault,
-    admission: Admission,
-    /// The memory that the last connection led to.
-    memory: Option<MemoryId>,
-    queue: VecDeque<Job>,
-    prune_at: usize,
-    /// What was sent and has no reply yet, in the order in which the replies come.
-    in_flight: VecDeque<Pending>,
-    /// T4: when the connection was made, or the last reply came; and whether one has.
-    heard: Instant,
-    has_answered: bool,
-    /// The task that serves the connection: woken by replies, and when there may be something to send or to watch.
-    task: Waker,
-    /// T4: until when nothing in flight need be doubted. `None` if nothing is watched.
-    watched_until: Option<Instant>,
-    /// Why the connection cannot be written to any more.
-    broken: Option<Fault>,
-}
-
 impl Lane {
     pub(super) fn new(time: Arc<ServerTime>) -> Self {
         Lane {
-            state: Mutex::new(State {
-                up: None,
-                down: Fault::Disconnected {
-                    reason: "no answer yet".into(),
-                },
-                admission: Admission::pending(),
-                memory: None,
-                queue: VecDeque::new(),
-                prune_at: LONG_QUEUE,
-                in_flight: VecDeque::new(),
-                heard: Instant::now(),
-                has_answered: false,
-                task: Waker::noop().clone(),
-                watched_until: None,
-                broken: None,
-            }),
+            state: Mutex::new(State::new()),
             changes: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             status: watch::Sender::new(NodeState::Connecting),
@@ -436,64 +401,6 @@ impl Lane {
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-}
-
-impl State {
-    fn link(&self) -> Option<&Arc<Link>> {
-        self.up.as_ref().map(|(link, _)| link)
-    }
-
-    fn leads_over(&self, link: &Arc<Link>) -> bool {
-        self.link().is_some_and(|current| Arc::ptr_eq(current, link))
-    }
-
-    /// Whether a request may be sent at once: nothing is queued, fewer than `MOST_CALLS` calls are in flight, and none is a batch.
-    /// After an acquire, its release finds the slower nodes like that.
-    fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.may_send() && !self.in_flight.iter().any(Pending::is_batch)
-    }
-
-    fn may_send(&self) -> bool {
-        self.in_flight.iter().filter(|pending| pending.is_call()).count() < MOST_CALLS
-    }
-
-    /// Puts something into the buffer of this connection. Where it is no longer the one in use, the sender of `pending` is
-    /// dropped.
-    fn put(&mut self, link: &Arc<Link>, pending: Pending, encode: impl FnOnce(&mut BytesMut)) {
-        if !self.leads_over(link) {
-            return;
-        }
-        if let Some((_, writer)) = &mut self.up {
-            encode(writer.unsent());
-            self.watch(pending);
-        }
-    }
-
-    /// Awaits a reply.
-    fn watch(&mut self, pending: Pending) {
-        let due = pending.sent + pending.patience;
-        if self.watched_until.is_none_or(|until| due < until) {
-            self.task.wake_by_ref();
-        }
-        self.in_flight.push_back(pending);
-    }
-
-    /// T4: when the connection is doubted, unless a reply comes. `None` if none is awaited.
-    fn doubted_from(&self) -> Option<Instant> {
-        let due = |pending: &Pending| self.heard.max(pending.sent) + pending.patience;
-        self.in_flight.iter().map(due).min()
-    }
-
-    /// Sends what the socket takes at once. The serving task sends the rest.
-    fn flush(&mut self) {
-        if let Some((_, writer)) = &mut self.up
-            && !writer.is_flushed()
-            && let Poll::Ready(Err(fault)) = writer.poll_flush(&mut Context::from_waker(&self.task))
-        {
-            self.broken = Some(fault);
-            self.task.wake_by_ref();
-        }
     }
 }
 
