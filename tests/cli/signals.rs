@@ -175,7 +175,7 @@ async fn as_the_first_process_it_waits_for_orphans_and_ends_by_signals() {
     let script = "
         orphan=$( (sh -c 'echo $$; exec >&-; read -r _' <&3 &) )
         echo here; while [ -e /proc/$orphan ]; do sleep 0.02; done
-        echo gone; kill -INT 1; read -r _";
+        echo gone; kill -INT 1; sleep 60"; // its input has ended
     let mut command = tokio::process::Command::new("unshare");
     command
         .env("QUORLOCK_NODES", testbed.urls().join(","))
