@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use quorlock::node::NodeState;
 use quorlock::{Lease, Redlock};
 use rslock::{Lock, LockManager};
@@ -67,6 +68,10 @@ impl Contender for Rslock {
 /// So many resources are locked over and over.
 const KNOWN: u64 = 4_096;
 
+fn known_name(number: u64) -> String {
+    format!("bench-{number:04}")
+}
+
 /// A contender on resources that all nodes know, as in steady use. With fencing, a node starts a counter for a new one.
 #[derive(Clone)]
 pub(crate) struct Known<C> {
@@ -75,17 +80,9 @@ pub(crate) struct Known<C> {
 }
 
 impl<C: Contender> Known<C> {
-    /// Has each of them locked once.
-    pub(crate) async fn to(contender: C) -> Result<Self, Failure> {
+    pub(crate) fn new(contender: C) -> Self {
         let next = Arc::default();
-        let known = Known { contender, next };
-        for _ in 0..KNOWN {
-            let held = known.acquire(String::new()).await?;
-            known.settle().await?;
-            known.release(held).await?;
-            known.settle().await?;
-        }
-        Ok(known)
+        Known { contender, next }
     }
 
     pub(crate) fn contender(&self) -> &C {
@@ -98,7 +95,7 @@ impl<C: Contender> Contender for Known<C> {
 
     async fn acquire(&self, _: String) -> Result<C::Held, Failure> {
         let number = self.next.fetch_add(1, Relaxed) % KNOWN;
-        self.contender.acquire(format!("bench-{number:04}")).await
+        self.contender.acquire(known_name(number)).await
     }
 
     async fn release(&self, held: C::Held) -> Result<(), Failure> {
@@ -129,6 +126,14 @@ impl Quorlock {
             .connect()
             .await?;
         Ok(Quorlock(redlock))
+    }
+
+    /// Has the nodes know all resources of [`Known`], for whoever locks them afterwards.
+    pub(crate) async fn make_known(&self) -> Result<(), Failure> {
+        const AT_A_TIME: usize = 64;
+        let lock_once = |number| async move { self.release(self.acquire(known_name(number)).await?).await };
+        let once = stream::iter(0..KNOWN).map(lock_once).buffer_unordered(AT_A_TIME);
+        once.try_collect().await
     }
 
     /// Nodes that it takes to be up.

@@ -73,18 +73,20 @@ impl Everybody {
         let mux = async |requests| Mux::connect(addresses, requests).await;
         let quorlock =
             async |fencing, watchdog| Quorlock::connect(&urls, fencing, watchdog, contender::TTL).await;
+        let first_use = quorlock(true, false).await?;
+        first_use.make_known().await?;
         let everybody = Everybody {
             floor: Floor::connect(addresses, Requests::Plain)?,
-            scripted_floor: Known::to(Floor::connect(addresses, Requests::Scripted)?).await?,
+            scripted_floor: Known::new(Floor::connect(addresses, Requests::Scripted)?),
             unfenced_floor: Floor::connect(addresses, Requests::Unfenced)?,
             mux: mux(Requests::Plain).await?,
-            scripted_mux: Known::to(mux(Requests::Scripted).await?).await?,
+            scripted_mux: Known::new(mux(Requests::Scripted).await?),
             unfenced_mux: mux(Requests::Unfenced).await?,
             rslock: Rslock::new(&urls),
-            scripted: Known::to(quorlock(true, false).await?).await?,
+            scripted: Known::new(quorlock(true, false).await?),
             plain: quorlock(false, false).await?,
-            watched: Known::to(quorlock(true, true).await?).await?,
-            first_use: quorlock(true, false).await?,
+            watched: Known::new(quorlock(true, true).await?),
+            first_use,
         };
         everybody.latency(1, 50).await; // to warm up
         Ok(everybody)

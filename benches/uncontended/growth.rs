@@ -135,9 +135,10 @@ fn step(size: usize) -> Step {
 
 /// Once the servers have been up for a while.
 async fn connect(addresses: &[SocketAddr]) -> Result<(Known<Floor>, Known<Quorlock>), Box<dyn Error>> {
-    let floor = Known::to(Floor::connect(addresses, Requests::Scripted)?).await?;
+    let floor = Floor::connect(addresses, Requests::Scripted)?;
     let quorlock = Quorlock::connect(&urls(addresses), true, false, TTL).await?;
-    Ok((floor, Known::to(quorlock).await?))
+    quorlock.make_known().await?;
+    Ok((Known::new(floor), Known::new(quorlock)))
 }
 
 /// Bytes of this process that are in memory; 0 where that is not known.
