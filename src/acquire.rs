@@ -14,7 +14,7 @@ use crate::lease::Lease;
 use crate::options::{Question, Terms};
 use crate::protocol::quorum::Verdict;
 use crate::queue::{Place, Queues};
-use crate::round::Nodes;
+use crate::round::{Nodes, may_retry};
 use crate::timer::sleep_until;
 use crate::wait::Waiting;
 
@@ -148,12 +148,23 @@ impl Acquire {
     }
 
     async fn attempt(&self) -> Result<Lease, Defeat> {
-        match self.attempt_once().await {
+        let defeat = match self.attempt_once().await {
+            Ok(lease) => return Ok(lease),
+            Err(defeat) => defeat,
+        };
+        let is_worth_another = match defeat.how {
             // Earlier steps of clocks are known now, and own leftovers are deleted ahead of the next attempt.
-            Err(defeat) if matches!(defeat.how, How::ClocksMoved | How::InOwnWay) => {
-                self.attempt_once().await
+            How::ClocksMoved | How::InOwnWay => true,
+            How::NoQuorum => {
+                let (limit, home) = (self.terms.node_budget, self.janitor.home());
+                may_retry(&self.nodes, &defeat.votes, limit, home).await
             }
-            outcome => outcome,
+            How::Held | How::TooLate => false,
+        };
+        if is_worth_another {
+            self.attempt_once().await
+        } else {
+            Err(defeat)
         }
     }
 

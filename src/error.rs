@@ -97,6 +97,12 @@ impl Votes {
         self.0.len() - self.0.iter().filter(gone).count() < self.quorum()
     }
 
+    /// Whether a node has failed like that.
+    pub(crate) fn any_fault(&self, is_it: impl Fn(&Fault) -> bool) -> bool {
+        let answers = self.0.iter().filter_map(|vote| vote.answer.as_ref());
+        answers.filter_map(|answer| answer.as_ref().err()).any(is_it)
+    }
+
     /// The other list of nodes that is in use, if that is why nodes gave no vote.
     pub(crate) fn conflict(&self) -> Option<Arc<ListConflict>> {
         self.0.iter().find_map(|vote| match &vote.answer {

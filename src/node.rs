@@ -66,6 +66,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Completes once votes of this node count again that do not only because this process was stopped. `None` if that is not the
+    /// case.
+    fn overdue(&self) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+
     /// W2: tells `listener` of releases of `key` on this node, as far as it can, until what is returned is dropped. `None` if
     /// it never can; then those who wait have to ask.
     ///

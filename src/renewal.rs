@@ -16,9 +16,13 @@ use crate::round::Round;
 ///
 /// Cancel safe: an extension that was sent may take effect on the nodes, but the deadline stays where it was.
 pub(crate) async fn renew(hold: &Arc<Hold>) -> Result<Moment, ExtendError> {
-    let mut round = hold.send_extension()?;
-    round.settle(|tally| tally.standing() != Standing::Pending).await;
-    round.void_stale_votes();
+    let mut round = extension(hold).await?;
+    if round.tally().standing() == Standing::Unclear {
+        let may_retry = round.may_retry();
+        if may_retry.await {
+            round = extension(hold).await?;
+        }
+    }
     match round.tally().standing() {
         Standing::Confirmed => {
             hold.renewed(&round)?;
@@ -33,6 +37,14 @@ pub(crate) async fn renew(hold: &Arc<Hold>) -> Result<Moment, ExtendError> {
         Standing::Refused => Err(hold.gone(round.votes())),
         Standing::Unclear | Standing::Pending => Err(hold.not_renewed(round.votes())),
     }
+}
+
+/// An extension that all nodes were asked for, and how it stands.
+async fn extension(hold: &Arc<Hold>) -> Result<Round, ExtendError> {
+    let mut round = hold.send_extension()?;
+    round.settle(|tally| tally.standing() != Standing::Pending).await;
+    round.void_stale_votes();
+    Ok(round)
 }
 
 /// Hears those who were not waited for, and heals. Nobody waits for it: it ends when the nodes' time is up, or the lease is over.

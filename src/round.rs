@@ -1,6 +1,7 @@
 //! One request to all nodes, until the verdict (A2-A4).
 
 mod outstanding;
+mod overdue;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::timer::sleep_until;
 
 use outstanding::take_next;
 pub(crate) use outstanding::{Outstanding, ask, next_of};
+pub(crate) use overdue::may_retry;
 
 /// The nodes of one set.
 pub(crate) type Nodes = Arc<[Arc<dyn Node>]>;
@@ -252,6 +254,12 @@ impl Round {
         }
         self.count_again();
         !stale.is_empty()
+    }
+
+    /// Whether the same request may have more success soon, see [`may_retry`].
+    pub(crate) fn may_retry(&self) -> impl Future<Output = bool> + Send + use<> {
+        let (nodes, votes, budget, home) = (self.nodes.clone(), self.votes(), self.budget, self.home.clone());
+        async move { may_retry(&nodes, &votes, budget, &home).await }
     }
 
     /// Whether a node has said yes that has turned out to be another one since.

@@ -50,7 +50,7 @@ impl Admission {
         if let Some(conflict) = &self.conflict {
             return Some(Fault::OtherNodes(conflict.clone()));
         }
-        if !self.registered || left(self.fresh_until, now).is_none() {
+        if !self.registered || self.is_stale(now) {
             return Some(Fault::Unregistered);
         }
         let replaced = || left(self.replaced_until, now).map(|remaining| Fault::Replaced { remaining });
@@ -59,10 +59,19 @@ impl Admission {
     }
 
     fn objection_to_renewals(&self, now: Moment) -> Option<Fault> {
-        if !self.registered || left(self.fresh_until, now).is_none() {
+        if !self.registered || self.is_stale(now) {
             return Some(Fault::Unregistered);
         }
         left(self.in_use_until, now).map(|remaining| Fault::Replaced { remaining })
+    }
+
+    /// Whether votes do not count although they did before, because the last look was too long ago.
+    pub(super) fn is_overdue(&self, now: Moment) -> bool {
+        self.registered && self.is_stale(now)
+    }
+
+    fn is_stale(&self, now: Moment) -> bool {
+        left(self.fresh_until, now).is_none()
     }
 
     /// How late something may be executed that needs a vote: as late as `budget` allows, but not when others do not reckon with it

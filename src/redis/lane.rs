@@ -391,6 +391,12 @@ impl Lane {
         refused.or_else(|| link.too_early(guard))
     }
 
+    /// Whether the node counts for nothing until this client has looked at it again.
+    pub(super) fn is_overdue(&self) -> bool {
+        let state = self.state();
+        state.up.is_some() && state.admission.is_overdue(self.time.moment(Instant::now()))
+    }
+
     pub(super) fn time(&self) -> &Arc<ServerTime> {
         &self.time
     }

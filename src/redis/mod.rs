@@ -264,6 +264,15 @@ impl Node for RedisNode {
         self.lane.left_out(guard)
     }
 
+    fn overdue(&self) -> Option<BoxFuture<'static, ()>> {
+        let lane = self.lane.clone();
+        let mut changes = lane.status().subscribe();
+        lane.is_overdue().then(|| {
+            let looked = async move { while lane.is_overdue() && changes.changed().await.is_ok() {} };
+            looked.boxed()
+        })
+    }
+
     fn status(&self) -> NodeState {
         self.lane.status().borrow().clone()
     }

@@ -15,6 +15,7 @@ mod raises;
 mod requests;
 mod rights;
 mod silent;
+mod stopped;
 
 use std::time::{Duration, Instant};
 
