@@ -15,7 +15,7 @@ use crate::options::{Question, Terms};
 use crate::protocol::quorum::Verdict;
 use crate::queue::{Place, Queues};
 use crate::round::{Nodes, may_retry};
-use crate::timer::sleep_until;
+use crate::sys::timer::sleep_until;
 use crate::wait::Waiting;
 
 /// Where some of those who wait ask on other terms, what was out of reach so recently is not asked for again on the same terms.

@@ -8,7 +8,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::clock::{self, Clock, Slept};
 use crate::error::{ConnectError, NodeVote, Votes};
 use crate::node::{Fault, Node, NodeState, OwnerToken};
 use crate::options::{self, Backoff, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, OptionError, Wait};
@@ -16,8 +15,9 @@ use crate::protocol::quorum::quorum;
 use crate::redis::{NodeConfig, Part, RedisNode, Registrations, Settings, registrations};
 use crate::redlock::Redlock;
 use crate::round::{Home, Owners};
-use crate::runtime::Runtime;
-use crate::timer::sleep_until;
+use crate::sys::clock::{self, Clock, Slept};
+use crate::sys::runtime::Runtime;
+use crate::sys::timer::sleep_until;
 
 /// Once a quorum is up, the others get this long to be found misconfigured.
 const GRACE: Duration = Duration::from_millis(250);
@@ -221,8 +221,8 @@ impl RedlockBuilder {
         options::check_prefix(&self.prefix)?;
         let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
         check_count(configs.len())?;
-        if let Err(error) = Runtime::current_with_io() {
-            let reason: Arc<str> = error.to_string().into();
+        if let Err(unfit) = Runtime::current_with_io() {
+            let reason: Arc<str> = ConnectError::from(unfit).to_string().into();
             let mut none = Registrations::default();
             for config in configs {
                 let reason = reason.clone();

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::certify::certify;
-use crate::clock::Moment;
 use crate::error::{self, NodeVote, ReleaseOutcome, Votes};
 use crate::janitor::{Janitor, LastWord, Leftover, Told, as_found};
 use crate::node::{Action, Fencing, News, OwnerToken, Reply, Request};
@@ -21,6 +20,7 @@ use crate::protocol::quorum::{Standing, Vote, quorum};
 use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round, ask};
 use crate::stragglers::{Stragglers, counter};
+use crate::sys::clock::Moment;
 
 /// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
 /// a late answer is as good as an early one, and better than `Uncertain`.

@@ -7,11 +7,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::mutex::lock;
 use crate::news::{Ear, Listener, Listening, News};
 use crate::node::OwnerToken;
 use crate::protocol::quorum::quorum;
 use crate::round::Nodes;
+use crate::sys::mutex::lock;
 
 /// A node that can be listened to is, after this long.
 const SETTLING: Duration = Duration::from_secs(1);

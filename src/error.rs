@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::node::{Fault, ListConflict, OwnerToken, Reply};
 use crate::options::OptionError;
 use crate::protocol::quorum::{Vote, quorum};
+use crate::sys::runtime::Unfit;
 
 /// What each node said in one round.
 ///
@@ -239,6 +240,15 @@ pub enum ConnectError {
         /// What its builder was not told: `enable_time` or `enable_io`.
         needs: &'static str,
     },
+}
+
+impl From<Unfit> for ConnectError {
+    fn from(unfit: Unfit) -> ConnectError {
+        match unfit {
+            Unfit::Missing => ConnectError::NoRuntime,
+            Unfit::BuiltWithout(needs) => ConnectError::IncompleteRuntime { needs },
+        }
+    }
 }
 
 fn missing(votes: &Votes) -> String {

@@ -18,7 +18,7 @@ use crate::protocol::election;
 use crate::protocol::quorum::{quorum, vouched_for};
 use crate::queue::Place;
 use crate::round::{Home, Nodes};
-use crate::timer::sleep_until;
+use crate::sys::timer::sleep_until;
 use crate::turns::Position;
 use crate::wait::Waiting;
 

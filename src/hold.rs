@@ -7,18 +7,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::claim::Claim;
-use crate::clock::{Moment, Watched};
 use crate::error::{ExtendError, LossReason, Lost, Votes};
-use crate::mutex::lock;
 use crate::node::Reply;
 use crate::options::Terms;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
 use crate::queue::Held;
 use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round};
-use crate::runtime::Runtime;
 use crate::stragglers::Stragglers;
-use crate::timer::sleep_until;
+use crate::sys::clock::{Moment, Watched};
+use crate::sys::mutex::lock;
+use crate::sys::runtime::Runtime;
+use crate::sys::timer::sleep_until;
 
 impl Held for Hold {
     fn until(&self) -> Instant {

@@ -15,10 +15,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
-use crate::mutex::lock;
 use crate::node::{Node, OwnerToken, Reply, Request};
 use crate::round::{self, Answer, Home, Nodes};
-use crate::timer::sleep_until;
+use crate::sys::mutex::lock;
+use crate::sys::timer::sleep_until;
 
 pub(crate) use sweeper::as_found;
 use sweeper::{Item, Sweeper};

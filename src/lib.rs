@@ -6,7 +6,6 @@ mod acquire;
 mod builder;
 mod certify;
 mod claim;
-mod clock;
 #[cfg(doc)]
 pub mod docs;
 mod ear;
@@ -16,7 +15,6 @@ mod head;
 mod hold;
 mod janitor;
 mod lease;
-mod mutex;
 mod news;
 pub mod node;
 mod options;
@@ -26,13 +24,11 @@ mod redis;
 mod redlock;
 mod renewal;
 mod round;
-mod runtime;
 mod stragglers;
+mod sys;
 #[cfg(feature = "testbed")]
 pub mod testbed;
-mod timer;
 mod turns;
-mod under_way;
 mod wait;
 mod watchdog;
 

@@ -14,11 +14,11 @@ use tokio::sync::{Mutex as Turn, MutexGuard, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::ear::Announcements;
-use crate::mutex::lock;
 use crate::options::Question;
 use crate::round::{Home, Nodes};
-use crate::runtime::Runtime;
-use crate::timer::sleep_until;
+use crate::sys::mutex::lock;
+use crate::sys::runtime::Runtime;
+use crate::sys::timer::sleep_until;
 use crate::turns::{Position, Turns};
 
 pub(crate) use holding::Held;

@@ -16,7 +16,7 @@ use crate::node::{Fault, NodeState};
 use crate::options::{self, LockOptions, Wait};
 use crate::queue::Queues;
 use crate::round::{Home, Nodes};
-use crate::under_way::{End, UnderWay};
+use crate::sys::under_way::{End, UnderWay};
 use crate::wait::Waiting;
 
 /// A set of independent Redis or Valkey masters on which locks are held.

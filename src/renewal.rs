@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::timeout;
 
-use crate::clock::Moment;
 use crate::error::ExtendError;
 use crate::hold::{Hold, Phase};
 use crate::node::Reply;
 use crate::protocol::quorum::Standing;
 use crate::round::Round;
+use crate::sys::clock::Moment;
 
 /// E1: counted from before the send, which is returned.
 ///

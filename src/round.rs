@@ -12,12 +12,12 @@ use futures_util::future::FutureExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, Moment};
 use crate::error::{NodeVote, Votes, vote};
 use crate::node::{Fault, Node, OwnerToken, Reply, Request};
 use crate::protocol::quorum::{Tally, Verdict, Vote};
-use crate::runtime::Runtime;
-use crate::timer::sleep_until;
+use crate::sys::clock::{Clock, Moment};
+use crate::sys::runtime::Runtime;
+use crate::sys::timer::sleep_until;
 
 use outstanding::take_next;
 pub(crate) use outstanding::{Outstanding, ask, next_of};

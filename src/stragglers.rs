@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::mutex::lock;
 use crate::node::Reply;
 use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Outstanding, next_of};
+use crate::sys::mutex::lock;
 
 /// Grants of nodes that were not waited for. Their counters may be ahead of the token.
 #[derive(Clone, Default)]

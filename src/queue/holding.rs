@@ -10,9 +10,9 @@ use super::Queue;
 use super::registry::{Queues, Stay};
 use crate::claim::Heirs;
 use crate::ear::Announcements;
-use crate::mutex::lock;
 use crate::news::News;
 use crate::protocol::quorum::{quorum, vouched_for};
+use crate::sys::mutex::lock;
 
 /// Something that is held until some time.
 pub(crate) trait Held: Send + Sync {

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Queue, REMEMBERED};
-use crate::mutex::lock;
-use crate::runtime::Runtime;
-use crate::timer::sleep_until;
+use crate::sys::mutex::lock;
+use crate::sys::runtime::Runtime;
+use crate::sys::timer::sleep_until;
 
 /// The queues of one manager. `T` is what whoever is in front was told last.
 pub(crate) struct Queues<T> {

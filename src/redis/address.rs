@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::blocking::on_a_thread;
-use crate::mutex::lock;
 use crate::node::Fault;
+use crate::sys::mutex::lock;
 
 /// How long an attempt to connect is given before the next address is tried beside it (RFC 8305).
 const STAGGER: Duration = Duration::from_millis(250);

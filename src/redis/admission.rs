@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::node::{Action, Fault, ListConflict};
+use crate::sys::clock::Moment;
 
 /// Whether the votes of a node count, and until when that is known.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ fn left(until: Option<Moment>, now: Moment) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use crate::sys::clock::Clock;
 
     const SECOND: Duration = Duration::from_secs(1);
 

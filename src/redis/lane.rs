@@ -21,9 +21,9 @@ use super::connection::{Reader, Writer};
 use super::link::Link;
 use super::resp::Value;
 use super::time::ServerTime;
-use crate::mutex::lock;
 use crate::node::{Action, Fault, NodeState, Reply, Request};
 use crate::protocol::memory::MemoryId;
+use crate::sys::mutex::lock;
 use state::State;
 
 /// Most requests in one script call: keeps a call well below a millisecond of the server's time.

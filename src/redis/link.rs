@@ -20,9 +20,9 @@ use super::resp::{self, Value};
 use super::script::Target;
 use super::time::ServerTime;
 use super::{fault, script};
-use crate::mutex::lock;
 use crate::node::{Fault, Reply};
 use crate::protocol::memory::{MemoryId, Process, Record};
+use crate::sys::mutex::lock;
 
 /// A connection that has passed the probe.
 pub(super) struct Link {

@@ -17,10 +17,10 @@ use super::lane::Lane;
 use super::link::{Endpoint, Link};
 use super::membership::{Answer, Beginning, Decision, Membership};
 use super::registrar::{Act, Question, Registered, Registrar};
-use crate::clock::Clock;
-use crate::mutex::lock;
 use crate::node::{Fault, NodeState};
 use crate::protocol::memory::MemoryId;
+use crate::sys::clock::Clock;
+use crate::sys::mutex::lock;
 
 /// How long the first registration waits for nodes that have neither connected nor failed to.
 const GATHER: Duration = Duration::from_millis(100);

@@ -11,10 +11,10 @@ use super::Part;
 use super::admission::Admission;
 use super::client;
 use super::registrar::{Other, Registered};
-use crate::clock::Moment;
 use crate::node::ListConflict;
 use crate::protocol::memory::MemoryId;
 use crate::protocol::view::{Difference, View};
+use crate::sys::clock::Moment;
 
 /// Within this, a client that can reach a node is connected to it again, however often that failed before.
 const SHORTEST_SETTLING: Duration = Duration::from_millis(2_500);

@@ -5,10 +5,10 @@ use super::fault;
 use super::link::Endpoint;
 use super::probe::Facts;
 use super::resp::{self, Value};
-use crate::mutex::lock;
 use crate::node::{Fault, Unfit};
 use crate::options::{RECORD_SUFFIX, VIEWS_SUFFIX};
 use crate::protocol::memory::{Durability, Finding, Look, MemoryId, Record};
+use crate::sys::mutex::lock;
 
 const RECORD: &str = include_str!("record.lua");
 

@@ -73,8 +73,8 @@ pub use registrations::{NodeList, Registrations};
 #[cfg(feature = "tls")]
 pub use tls::{TlsError, TlsOptions};
 
-use crate::clock::Clock;
 use crate::node::{Action, Fault, Listener, Listening, Node, NodeState, Reply, Request};
+use crate::sys::clock::Clock;
 use address::Addresses;
 use announcements::Announcements;
 use lane::Lane;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::mutex::lock;
 use crate::node::Unfit;
 use crate::protocol::memory::{MemoryId, Process};
+use crate::sys::mutex::lock;
 
 /// Major and minor version. Older servers cannot restrict channels, and the tests do not run on them.
 const OLDEST_VERSION: (u32, u32) = (6, 2);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock::{Clock, Moment};
-use crate::mutex::lock;
 use crate::protocol::node_clock::NodeClock;
+use crate::sys::clock::{Clock, Moment};
+use crate::sys::mutex::lock;
 
 /// What is known of one server's clock. Its times are microseconds since 1970, ours since some fixed point.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Answer, Home, Nodes};
 use crate::node::{Action, Fault, Fencing, Node, NodeState, Reply, Request};
 use crate::protocol::fencing::credible;
-use crate::runtime::Runtime;
+use crate::sys::runtime::Runtime;
 
 /// A node that has not answered yet.
 pub(crate) struct Outstanding {

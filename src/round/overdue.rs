@@ -9,7 +9,7 @@ use super::{Home, Nodes};
 use crate::error::Votes;
 use crate::node::Fault;
 use crate::protocol::quorum::quorum;
-use crate::timer::sleep_until;
+use crate::sys::timer::sleep_until;
 
 /// Whether another request may have more success. A process that was stopped for longer than other clients rely on looks at its
 /// nodes again as soon as it runs, and until then their votes do not count. If `votes` are of such a moment, waits until a

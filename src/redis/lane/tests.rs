@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, machine};
 use crate::node::{Action, Fencing, Node, NodeState, OwnerToken, Reply, Request};
 use crate::protocol::token::FencingToken;
 use crate::redis::{NodeConfig, Part, RedisNode, Settings};
+use crate::sys::clock::{Clock, machine};
 use crate::testbed::Testbed;
 
 const PATIENCE: Duration = Duration::from_secs(20);

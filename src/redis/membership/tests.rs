@@ -1,5 +1,5 @@
 use super::*;
-use crate::clock::Clock;
+use crate::sys::clock::Clock;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::mutex::lock;
+use crate::sys::mutex::lock;
 
 /// How long the thread stays when there are no timers left.
 const KEPT: Duration = Duration::from_secs(5);

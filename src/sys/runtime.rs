@@ -10,7 +10,14 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::runtime::Handle;
 
-use crate::error::ConnectError;
+/// Why a manager cannot live on the current runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// There is none.
+    Missing,
+    /// It was built without this method of its builder.
+    BuiltWithout(&'static str),
+}
 
 /// A handle to the runtime that also knows whether it has ended.
 #[derive(Clone, Debug)]
@@ -21,10 +28,10 @@ pub(crate) struct Runtime {
 
 impl Runtime {
     /// Returns the runtime that this is called on, which must have timers.
-    pub(crate) fn current() -> Result<Runtime, ConnectError> {
-        let handle = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+    pub(crate) fn current() -> Result<Runtime, Unfit> {
+        let handle = Handle::try_current().map_err(|_| Unfit::Missing)?;
         if !has_timers() {
-            return Err(ConnectError::IncompleteRuntime { needs: "enable_time" });
+            return Err(Unfit::BuiltWithout("enable_time"));
         }
         Ok(Runtime {
             handle,
@@ -33,11 +40,11 @@ impl Runtime {
     }
 
     /// Returns the current runtime, which must have timers, and input and output.
-    pub(crate) fn current_with_io() -> Result<Runtime, ConnectError> {
+    pub(crate) fn current_with_io() -> Result<Runtime, Unfit> {
         let runtime = Runtime::current()?;
         match has_io() {
             true => Ok(runtime),
-            false => Err(ConnectError::IncompleteRuntime { needs: "enable_io" }),
+            false => Err(Unfit::BuiltWithout("enable_io")),
         }
     }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use tokio::time::{Instant, Sleep};
 
-use crate::runtime::Runtime;
+use crate::sys::runtime::Runtime;
 
 /// Waits until `at`. Where it is polled on the manager's runtime, that one's timers are used.
 ///

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures_util::future::{BoxFuture, FutureExt};
 
-use crate::mutex::lock;
+use crate::sys::mutex::lock;
 
 /// Calls that return a `T`, until all of them are ended.
 pub(crate) struct UnderWay<T>(Mutex<Calls<T>>);

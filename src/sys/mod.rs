@@ -1,0 +1,9 @@
+//! What every part needs from the machine and the runtime: clocks, timers, mutexes.
+//!
+//! Entry points: [`clock::Clock`], [`timer::sleep_until`], [`runtime::Runtime`]. Nothing here knows of locks or nodes.
+
+pub(crate) mod clock;
+pub(crate) mod mutex;
+pub(crate) mod runtime;
+pub(crate) mod timer;
+pub(crate) mod under_way;
