@@ -1,19 +1,19 @@
 //! From asking for a lock to having it: attempts (A1-A6), and what comes between them (W1, W2).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::claim::Claim;
 use crate::error::{AcquireError, Votes};
 use crate::head::Head;
-use crate::hold::Hold;
-use crate::janitor::Janitor;
+use crate::keys::claim::Claim;
+use crate::keys::cleanup::Cleanup;
 use crate::lease::Lease;
+use crate::lease::state::LeaseState;
 use crate::options::{Question, Terms};
 use crate::protocol::quorum::Verdict;
-use crate::queue::{Place, Queues};
+use crate::queue::{Held, Place, Queues};
 use crate::round::{Nodes, may_retry};
 use crate::sys::timer::sleep_until;
 use crate::wait::Waiting;
@@ -24,7 +24,7 @@ const JUST_NOW: Duration = Duration::from_millis(100);
 /// One acquire.
 pub(crate) struct Acquire {
     pub(crate) nodes: Nodes,
-    pub(crate) janitor: Janitor,
+    pub(crate) cleanup: Cleanup,
     pub(crate) queues: Queues<Arc<Told>>,
     pub(crate) resource: Arc<str>,
     pub(crate) key: Arc<str>,
@@ -45,7 +45,7 @@ impl Acquire {
 
     /// W1: one of this process at a time.
     pub(crate) async fn queued(mut self) -> Result<Lease, AcquireError> {
-        let home = self.janitor.home().clone();
+        let home = self.cleanup.home().clone();
         let mut place = self.queues.enter(&self.key, self.terms.question());
         loop {
             let in_front = place.reach_the_front(self.waiting.end(), &home.runtime).await;
@@ -97,12 +97,12 @@ impl Acquire {
     /// Waits without a place in front.
     async fn rest(&self, until: Instant) {
         let until = self.waiting.end().map_or(until, |end| until.min(end));
-        sleep_until(&self.janitor.home().runtime, until).await;
+        sleep_until(&self.cleanup.home().runtime, until).await;
     }
 
     /// Time is up: asks, if nobody in this process has since this one came, for all who have no time left either.
     async fn last_question(mut self, place: &Place<Arc<Told>>) -> Result<Lease, AcquireError> {
-        let home = self.janitor.home().clone();
+        let home = self.cleanup.home().clone();
         let told = |acquire: &Self| {
             let still_held = || {
                 place
@@ -156,7 +156,7 @@ impl Acquire {
             // Earlier steps of clocks are known now, and own leftovers are deleted ahead of the next attempt.
             How::ClocksMoved | How::InOwnWay => true,
             How::NoQuorum => {
-                let (limit, home) = (self.terms.node_budget, self.janitor.home());
+                let (limit, home) = (self.terms.node_budget, self.cleanup.home());
                 may_retry(&self.nodes, &defeat.votes, limit, home).await
             }
             How::Held | How::TooLate => false,
@@ -169,15 +169,15 @@ impl Acquire {
     }
 
     async fn attempt_once(&self) -> Result<Lease, Defeat> {
-        let (janitor, terms) = (&self.janitor, &self.terms);
-        let mut claim = Claim::acquire(&self.nodes, janitor, self.key.clone(), terms);
+        let (cleanup, terms) = (&self.cleanup, &self.terms);
+        let mut claim = Claim::acquire(&self.nodes, cleanup, self.key.clone(), terms);
         // A lost claim is dropped on return, and so cleaned up (A6).
         if claim.verdict().await != Verdict::Won {
             // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
             let round = claim.attempt();
             round.settle(|tally| tally.responsive().is_some()).await;
             let mut votes = round.votes();
-            let in_own_way = votes.disregard(|node, owner| janitor.hurry(node, owner));
+            let in_own_way = votes.disregard(|node, owner| cleanup.delete_again(node, owner));
             let how = match votes.responsive() {
                 _ if in_own_way => How::InOwnWay,
                 true => How::Held,
@@ -191,7 +191,7 @@ impl Acquire {
             false => (None, claim.attempt().votes()),
         };
         // A5: checked when everything that had to be awaited has been.
-        let clock = &janitor.home().clock;
+        let clock = &cleanup.home().clock;
         if clock.now() >= t0 + terms.believable {
             return Err(Defeat::new(How::TooLate, votes, &mut claim));
         }
@@ -219,9 +219,10 @@ impl Acquire {
         let round_trip = claim.attempt().round_trip();
         let (holding, held_by) = self.queues.got(&self.key, self.nodes.len(), round_trip);
         claim.won(Arc::new(holding));
-        let hold = Hold::new(self.resource.clone(), *terms, votes, token, expiries, claim);
-        let lease = Lease::start(hold);
-        held_by.is(lease.held());
+        let state = LeaseState::new(self.resource.clone(), *terms, votes, token, expiries, claim);
+        let lease = Lease::start(state);
+        let held: Weak<LeaseState> = Arc::downgrade(lease.state());
+        held_by.is(held);
         Ok(lease)
     }
 
@@ -256,6 +257,13 @@ impl Acquire {
                 votes,
             },
         }
+    }
+}
+
+impl Held for LeaseState {
+    fn until(&self) -> Instant {
+        // None of the time is left once it has ended.
+        self.instant(self.now() + self.remaining())
     }
 }
 

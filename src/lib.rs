@@ -5,15 +5,13 @@
 mod acquire;
 mod builder;
 mod certify;
-mod claim;
 #[cfg(doc)]
 pub mod docs;
 mod ear;
 mod error;
 mod fence_gate;
 mod head;
-mod hold;
-mod janitor;
+mod keys;
 mod lease;
 mod news;
 pub mod node;
@@ -22,15 +20,12 @@ mod protocol;
 mod queue;
 mod redis;
 mod redlock;
-mod renewal;
 mod round;
-mod stragglers;
 mod sys;
 #[cfg(feature = "testbed")]
 pub mod testbed;
 mod turns;
 mod wait;
-mod watchdog;
 
 pub use builder::RedlockBuilder;
 pub use error::{

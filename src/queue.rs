@@ -231,7 +231,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::claim::Heirs;
+    use crate::keys::claim::Heirs;
     use crate::news::News;
     use crate::options::LockOptions;
     use tokio::time::timeout;

@@ -10,7 +10,7 @@ use tokio_util::sync::DropGuard;
 use crate::acquire::{Acquire, Told};
 use crate::builder::RedlockBuilder;
 use crate::error::{AcquireError, ConnectError, RunError};
-use crate::janitor::Janitor;
+use crate::keys::cleanup::Cleanup;
 use crate::lease::{Lease, LeaseHandle};
 use crate::node::{Fault, NodeState};
 use crate::options::{self, LockOptions, Wait};
@@ -34,7 +34,7 @@ struct Inner {
     nodes: Nodes,
     prefix: String,
     defaults: LockOptions,
-    janitor: Janitor,
+    cleanup: Cleanup,
     acquires: Arc<UnderWay<Result<Lease, AcquireError>>>,
     queues: Queues<Arc<Told>>,
     _open: DropGuard,
@@ -87,13 +87,13 @@ impl Redlock {
             }
         });
         let queues = Queues::new(&home.runtime, home.closed.clone());
-        let janitor = Janitor::new(&nodes, home);
+        let cleanup = Cleanup::new(&nodes, home);
         Redlock {
             inner: Arc::new(Inner {
                 nodes,
                 prefix,
                 defaults,
-                janitor,
+                cleanup,
                 acquires,
                 _open: queues.until_closed(),
                 queues,
@@ -136,7 +136,7 @@ impl Redlock {
     pub async fn shutdown(&self) {
         self.inner.acquires.end(End::ShutDown);
         self.inner.queues.close();
-        self.inner.janitor.finished().await;
+        self.inner.cleanup.finished().await;
     }
 }
 
@@ -242,7 +242,7 @@ impl LockRequest {
         let key = options::key(&inner.prefix, &self.resource)?;
         let acquire = Acquire {
             nodes: inner.nodes.clone(),
-            janitor: inner.janitor.clone(),
+            cleanup: inner.cleanup.clone(),
             queues: inner.queues.clone(),
             resource: self.resource.clone(),
             key,

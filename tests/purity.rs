@@ -23,19 +23,14 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 23] = [
+const LAYERS: [&[&str]; 18] = [
     &["builder", "redlock"],
     &["acquire"],
     &["lease"],
-    &["watchdog"],
-    &["renewal"],
-    &["hold"],
     &["head"],
     &["queue"],
-    &["claim"],
-    &["stragglers"],
+    &["keys"],
     &["certify"],
-    &["janitor"],
     &["ear"],
     &["wait"],
     &["turns"],
@@ -216,8 +211,8 @@ fn the_checks_can_fail() {
     }
 
     assert_eq!(
-        up_arrows("hold", "use crate::{claim::Claim, lease::{Lease, LeaseHandle}};"),
-        ["hold -> lease"]
+        up_arrows("keys", "use crate::{round::Round, lease::{Lease, LeaseHandle}};"),
+        ["keys -> lease"]
     );
     assert_eq!(
         up_arrows("node", "use crate::options::Terms;"),

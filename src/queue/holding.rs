@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::Queue;
 use super::registry::{Queues, Stay};
-use crate::claim::Heirs;
 use crate::ear::Announcements;
+use crate::keys::claim::Heirs;
 use crate::news::News;
 use crate::protocol::quorum::{quorum, vouched_for};
 use crate::sys::mutex::lock;

@@ -64,7 +64,7 @@ impl Proxy {
         let (orders, inbox) = mpsc::unbounded_channel();
         let open = Arc::new(AtomicUsize::new(0));
         let addr = port.addr();
-        let desk = Desk {
+        let desk = CleanupInbox {
             port,
             listener: Some(listener),
             cut: false,
@@ -159,7 +159,7 @@ impl Proxy {
 }
 
 /// Accepts connections and carries out orders.
-struct Desk {
+struct CleanupInbox {
     port: Port,
     listener: Option<TcpListener>,
     cut: bool,
@@ -171,7 +171,7 @@ struct Desk {
     open: Arc<AtomicUsize>,
 }
 
-impl Desk {
+impl CleanupInbox {
     async fn work(mut self, mut inbox: mpsc::UnboundedReceiver<(Order, sync_mpsc::Sender<()>)>) {
         loop {
             tokio::select! {

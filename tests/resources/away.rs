@@ -11,7 +11,7 @@ use crate::{acquire, nothing_is_left, testbed};
 
 /// Long: what is kept is kept until then.
 const TTL: Duration = Duration::from_secs(600);
-/// As in `src/janitor.rs`, and what may be on its way there.
+/// As in `src/keys/cleanup.rs`, and what may be on its way there.
 const MOST_KEPT: usize = 100_000;
 const ON_ITS_WAY: usize = 1_000;
 

@@ -1,16 +1,21 @@
 //! A held lock: deadline, loss signal, extension, release.
+//!
+//! Entry point: [`Lease`]. `state.rs` has the deadline and the end, `renew.rs` one renewal, `watchdog.rs` the task that renews. This
+//! folder knows nothing of waiting: the lock has been acquired. Rules: E, L.
+
+mod renew;
+pub(crate) mod state;
+mod watchdog;
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{ExtendError, Lost, ReleaseOutcome, Votes};
-use crate::hold::Hold;
 use crate::protocol::token::FencingToken;
-use crate::queue::Held;
-use crate::renewal::renew;
-use crate::watchdog;
+use renew::renew;
+use state::LeaseState;
 
 /// A lock that is held, until it is released, dropped or lost.
 ///
@@ -27,19 +32,18 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn start(hold: Hold) -> Lease {
-        let hold = Arc::new(hold);
-        if hold.terms.watchdog {
-            hold.runtime().spawn(watchdog::watch(hold.clone()));
+    pub(crate) fn start(state: LeaseState) -> Lease {
+        let state = Arc::new(state);
+        if state.terms.watchdog {
+            state.runtime().spawn(watchdog::watch(state.clone()));
         }
         Lease {
-            handle: LeaseHandle { hold },
+            handle: LeaseHandle { state },
         }
     }
 
-    pub(crate) fn held(&self) -> Weak<dyn Held> {
-        let held: Weak<Hold> = Arc::downgrade(&self.handle.hold);
-        held
+    pub(crate) fn state(&self) -> &Arc<LeaseState> {
+        &self.handle.state
     }
 
     /// A handle to this lease, for other tasks.
@@ -57,7 +61,7 @@ impl Lease {
     /// # Cancel safety
     /// If the future is dropped, the release goes on in the background.
     pub async fn release(self) -> ReleaseOutcome {
-        match self.handle.hold.end() {
+        match self.handle.state.end() {
             Some(claim) => claim.release().await,
             // It was lost, and is being cleaned up since.
             None => ReleaseOutcome::AlreadyGone,
@@ -76,7 +80,7 @@ impl Deref for Lease {
 impl Drop for Lease {
     /// L2. Neither blocks nor panics, also outside of a runtime.
     fn drop(&mut self) {
-        drop(self.handle.hold.end());
+        drop(self.handle.state.end());
     }
 }
 
@@ -89,13 +93,13 @@ impl fmt::Debug for Lease {
 /// A view of a [`Lease`]: may watch and extend it, but not release it. Cheap to clone.
 #[derive(Clone)]
 pub struct LeaseHandle {
-    hold: Arc<Hold>,
+    state: Arc<LeaseState>,
 }
 
 impl LeaseHandle {
     /// What is locked.
     pub fn resource(&self) -> &str {
-        &self.hold.resource
+        &self.state.resource
     }
 
     /// Tells this lease from earlier ones: larger than the token of any lease on this resource that was acquired before this
@@ -113,7 +117,7 @@ impl LeaseHandle {
     /// # }
     /// ```
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.hold.token
+        self.state.token
     }
 
     /// The moment from which on the lock must be taken for lost. Moves when the lease is extended; never beyond
@@ -122,29 +126,29 @@ impl LeaseHandle {
     /// It may also come nearer: when the machine was suspended meanwhile, or nodes' clocks turn out to have been put forward.
     /// So ask again rather than keep it, or wait for [`lost`](Self::lost) or [`expiring`](Self::expiring).
     pub fn deadline(&self) -> Instant {
-        self.hold.instant(self.hold.deadline()).into_std()
+        self.state.instant(self.state.deadline()).into_std()
     }
 
     /// Time until the deadline; zero once it has passed, or the lease has ended otherwise.
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        self.state.remaining()
     }
 
     /// Whether the lease is neither lost nor released, and its deadline has not passed.
     ///
     /// By the time the answer is looked at, it may be out of date: good for giving up early, no proof for a write.
     pub fn is_held(&self) -> bool {
-        self.hold.is_held()
+        self.state.is_held()
     }
 
     /// The TTL as set on the nodes.
     pub fn ttl(&self) -> Duration {
-        self.hold.terms.ttl
+        self.state.terms.ttl
     }
 
     /// What the nodes said when the lock was acquired. Those that were not waited for are without an answer.
     pub fn votes(&self) -> &Votes {
-        &self.hold.votes
+        &self.state.votes
     }
 
     /// Waits until the lease is lost: at the deadline at the latest, whether any node answers or not; earlier when a quorum of
@@ -164,7 +168,7 @@ impl LeaseHandle {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn lost(&self) -> Lost {
-        self.hold.lost_or_within(Duration::ZERO).await
+        self.state.lost_or_within(Duration::ZERO).await
     }
 
     /// Waits until the lease is lost *or has no more than `lead` left*: time to wind up in, as long as it is still held.
@@ -175,7 +179,7 @@ impl LeaseHandle {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn expiring(&self, lead: Duration) -> Lost {
-        self.hold.lost_or_within(lead).await
+        self.state.lost_or_within(lead).await
     }
 
     /// Asks all nodes to let the lock expire a full TTL from now. Returns the time then left.
@@ -189,7 +193,7 @@ impl LeaseHandle {
     /// # Cancel safety
     /// Cancel safe: nodes may extend, but the deadline stays where it was.
     pub async fn extend(&self) -> Result<Duration, ExtendError> {
-        renew(&self.hold).await?;
+        renew(&self.state).await?;
         Ok(self.remaining())
     }
 

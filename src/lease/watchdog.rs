@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tokio::time::sleep_until;
 
-use crate::hold::{Hold, Phase};
-use crate::renewal::renew;
+use super::renew::renew;
+use super::state::{LeaseState, Phase};
 
 /// Renews `hold` until it ends.
-pub(crate) async fn watch(hold: Arc<Hold>) {
+pub(crate) async fn watch(hold: Arc<LeaseState>) {
     let ttl = hold.terms.ttl;
     let mut changes = hold.subscribe();
     let mut jumps = hold.jumps();

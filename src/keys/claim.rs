@@ -1,6 +1,6 @@
-//! What may stand on the nodes in our name, and its removal whatever happens (A6, L1, L2).
+//! The keys that may stand on the nodes under one owner token, and their deletion whatever happens (A6, L1, L2).
 
-mod verdict;
+mod split_vote;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::cleanup::{Cleanup, DeleteHorizon, PendingDelete, Told, deletion_answer};
+use super::late_grants::{LateGrants, counter};
 use crate::certify::certify;
 use crate::error::{self, NodeVote, ReleaseOutcome, Votes};
-use crate::janitor::{Janitor, LastWord, Leftover, Told, as_found};
 use crate::node::{Action, Fencing, News, OwnerToken, Reply, Request};
 use crate::options::Terms;
 use crate::protocol::expiry::Expiries;
@@ -19,41 +20,40 @@ use crate::protocol::fencing;
 use crate::protocol::quorum::{Standing, Vote, quorum};
 use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round, ask};
-use crate::stragglers::{Stragglers, counter};
 use crate::sys::clock::Moment;
 
-/// A node gets this long to confirm a release (but no longer than the TTL), even where the budget of an attempt is shorter:
-/// a late answer is as good as an early one, and better than `Uncertain`.
+/// Shortest time for a node to confirm a release (the TTL, if that is shorter). A late confirmation is better than
+/// [`ReleaseOutcome::Uncertain`].
 const RELEASE_BUDGET: Duration = Duration::from_secs(1);
-/// How wrong the estimate of a node's clock may be that its refusal of late requests rests on (A9).
+/// Largest error of a node's estimated clock that is reckoned with when a node refuses late requests (A9).
 const LATE_BY: Duration = Duration::from_millis(100);
 
-/// A token that may stand in a key on some nodes. Dropping it has it deleted there.
+/// An owner token that may stand in the lock's key on some nodes. Dropping it deletes these keys.
 pub(crate) struct Claim {
     nodes: Nodes,
-    janitor: Janitor,
+    cleanup: Cleanup,
     key: Arc<str>,
     owner: OwnerToken,
     release_budget: Duration,
-    /// From when on it has expired everywhere by itself.
-    until: Instant,
-    /// The acquire: tells where the token may be, until it is won.
+    /// When the keys have expired by themselves on every node.
+    expired_at: Instant,
+    /// The acquire. Its answers tell where keys may be, until the lock is won.
     acquire: Round,
-    asked: Action,
-    /// Where it may be, once that is settled.
-    won_on: Option<Vec<Whereabouts>>,
-    /// The lease's, once there is one.
+    action: Action,
+    /// Where keys may be, once the lock is won.
+    won_on: Option<Vec<PossibleKey>>,
+    /// The lease's fencing token, once there is one.
     token: Option<FencingToken>,
-    /// F4: what is known of the nodes' counters, once there is a token; nothing before.
+    /// The largest known counter of each node. Empty before there is a token.
     counters: Vec<Option<FencingToken>>,
-    /// The acquire on its way to nodes that were not waited for.
-    under_way: Option<AbortOnDropHandle<()>>,
-    stragglers: Stragglers,
-    /// The release, once it is sent: tells where the token is no more.
+    /// Collects the grants of nodes that the attempt did not wait for.
+    collecting: Option<AbortOnDropHandle<()>>,
+    late_grants: LateGrants,
+    /// The release, once it is sent. Its answers tell where the key is gone.
     release: Option<Round>,
-    /// It is being given up, and that is what is announced.
+    /// What the deletion announces, once that is decided. The inner `None` announces nothing.
     given_up: Option<Option<News>>,
-    /// W1: the next of this process, once the lock was won.
+    /// The waiters of this process, once the lock was won.
     heirs: Option<Arc<dyn Heirs>>,
 }
 
@@ -70,9 +70,9 @@ pub(crate) trait Heirs: Send + Sync {
 }
 
 impl Claim {
-    /// Sends an acquire to all nodes, under a token of its own (A1). A drop from here on cleans up.
-    pub(crate) fn acquire(nodes: &Nodes, janitor: &Janitor, key: Arc<str>, terms: &Terms) -> Claim {
-        let owner = janitor.home().owner();
+    /// Sends an acquire to all nodes, under a new owner token (A1). From then on, dropping the claim cleans up.
+    pub(crate) fn acquire(nodes: &Nodes, cleanup: &Cleanup, key: Arc<str>, terms: &Terms) -> Claim {
+        let owner = cleanup.home().owner();
         let action = Action::Acquire {
             ttl: terms.ttl,
             fencing: terms.fencing.then(|| counting(nodes, terms)),
@@ -83,31 +83,31 @@ impl Claim {
             owner,
             action,
         };
-        let acquire = Round::new(nodes, terms.node_budget, janitor.home());
+        let acquire = Round::new(nodes, terms.node_budget, cleanup.home());
         let mut claim = Claim {
             nodes: nodes.clone(),
-            janitor: janitor.clone(),
+            cleanup: cleanup.clone(),
             key,
             owner,
             release_budget: terms.node_budget.max(terms.ttl.min(RELEASE_BUDGET)),
-            until: gone_by(acquire.started, terms.node_budget, terms.ttl),
+            expired_at: expired_at(acquire.started, terms.node_budget, terms.ttl),
             acquire,
-            asked: action,
+            action,
             won_on: None,
             token: None,
             counters: Vec::new(),
-            under_way: None,
-            stragglers: Stragglers::default(),
+            collecting: None,
+            late_grants: LateGrants::default(),
             release: None,
             given_up: None,
             heirs: None,
         };
-        // Not before there is a claim that cleans up: a node of somebody's own making may panic half way.
+        // After the claim was made, which cleans up: a user's implementation of `Node` may panic half way.
         claim.acquire.send(|_| request.clone());
         claim
     }
 
-    /// When the acquire was sent.
+    /// Returns when the acquire was sent.
     pub(crate) fn t0(&self) -> Moment {
         self.acquire.t0
     }
@@ -117,15 +117,15 @@ impl Claim {
     }
 
     pub(crate) fn home(&self) -> &Home {
-        self.janitor.home()
+        self.cleanup.home()
     }
 
-    /// Who grants it yet, and how it was with each node before it was asked to. Once, when it is won.
-    pub(crate) fn take_stragglers(&mut self) -> (Stragglers, Vec<Before>) {
-        (self.stragglers.clone(), std::mem::take(&mut self.acquire.before))
+    /// Returns the late grants, and each node's state before it was asked. To be called once, when the lock is won.
+    pub(crate) fn take_late_grants(&mut self) -> (LateGrants, Vec<Before>) {
+        (self.late_grants.clone(), std::mem::take(&mut self.acquire.before))
     }
 
-    /// E1: until when the nodes that gave these votes keep what was acquired.
+    /// Returns until when the nodes with these votes keep the key.
     pub(crate) fn expiries(&self, votes: &Votes, terms: &Terms) -> Expiries {
         let mut expiries = Expiries::new(self.nodes.len());
         for (node, vote) in votes.iter().enumerate() {
@@ -140,12 +140,12 @@ impl Claim {
         expiries
     }
 
-    /// The acquire under way.
+    /// Returns the acquire's round.
     pub(crate) fn attempt(&mut self) -> &mut Round {
         &mut self.acquire
     }
 
-    /// F2, F3: the token for what the acquire was granted, if a quorum certifies one; and what the nodes have said.
+    /// Has a quorum certify a fencing token for the grants (F2, F3). Returns it with the nodes' answers; `None` if no quorum does.
     pub(crate) async fn certify(&mut self, terms: &Terms) -> (Option<FencingToken>, Votes) {
         let until = self.acquire.started + terms.believable;
         let (key, owner) = (self.key.clone(), self.owner);
@@ -163,36 +163,38 @@ impl Claim {
         (token, votes)
     }
 
-    /// The acquire won. It is still sent to nodes in whose lanes it waits: a lease on a bare quorum would not outlive the
-    /// loss of a single node.
+    /// The lock was won. Acquires that are still queued for slow nodes are sent all the same: a lease on a bare quorum would not
+    /// outlive the loss of a single node.
     pub(crate) fn won(&mut self, heirs: Arc<dyn Heirs>) {
         self.heirs = Some(heirs);
-        let mut won_on = self.whereabouts();
+        let mut won_on = self.possible_keys();
         won_on.shrink_to_fit();
-        // A8: nodes that have not answered yet may be asked once more.
-        for Whereabouts { node, last_word } in &mut won_on {
-            last_word.is_sent_twice |= last_word.connection.is_some() && self.acquire.answer(*node).is_none();
+        // Nodes that have not answered yet may be asked once more (A8).
+        for PossibleKey { node, horizon } in &mut won_on {
+            horizon.is_sent_twice |= horizon.connection.is_some() && self.acquire.answer(*node).is_none();
         }
         self.won_on = Some(won_on);
         let outstanding = self.acquire.take_outstanding();
         self.acquire.forget_answers();
         if !outstanding.is_empty() {
-            let hearing = self.stragglers.hear(outstanding, &self.janitor.home().runtime);
-            self.under_way = Some(hearing);
+            let collecting = self
+                .late_grants
+                .collect(outstanding, &self.cleanup.home().runtime);
+            self.collecting = Some(collecting);
         }
     }
 
-    /// Sends an extension to all nodes (E1), which are given `budget` to answer.
+    /// Sends an extension to all nodes (E1), each of which has `budget` to answer.
     pub(crate) fn extend(&mut self, terms: &Terms, budget: Duration) -> Round {
         let (ttl, guarded) = (terms.ttl, terms.guard.is_some());
         let request = self.request(Action::Extend { ttl, guarded });
-        let round = Round::start(&self.nodes, &request, budget, self.janitor.home());
-        self.until = self.until.max(gone_by(round.started, budget, ttl));
+        let round = Round::start(&self.nodes, &request, budget, self.cleanup.home());
+        self.expired_at = self.expired_at.max(expired_at(round.started, budget, ttl));
         round
     }
 
-    /// E4: sets the key again on a node that does not have it, for a lease whose extension a quorum of others has just
-    /// confirmed. Ordered before the deletion, as everything that is sent under this token.
+    /// Sets the key again on a node that has lost it (E4). Only for a lease whose extension a quorum has just confirmed. The
+    /// request is ordered before the deletion, as everything that is sent under this owner token.
     pub(crate) fn heal(&mut self, node: usize, terms: &Terms) -> Outstanding {
         let action = Action::Heal {
             ttl: terms.ttl,
@@ -202,41 +204,42 @@ impl Claim {
         if let Some(won_on) = &mut self.won_on {
             won_on.retain(|place| place.node != node);
             let connection = self.nodes[node].connection();
-            let last_word = LastWord {
+            let horizon = DeleteHorizon {
                 from: sent + budget + LATE_BY,
                 connection,
                 is_sent_twice: connection.is_some(),
             };
-            won_on.push(Whereabouts { node, last_word });
+            won_on.push(PossibleKey { node, horizon });
         }
-        self.until = self.until.max(gone_by(sent, budget, terms.ttl));
+        self.expired_at = self.expired_at.max(expired_at(sent, budget, terms.ttl));
         ask(
             &self.nodes,
             node,
             self.request(action),
             budget,
-            self.janitor.home(),
+            self.cleanup.home(),
         )
     }
 
-    /// F4: what a node has answered to that.
+    /// Takes in a node's answer to that.
     pub(crate) fn healed(&mut self, node: usize, answer: &Answer) {
-        self.know(node, counter(answer));
+        self.record_counter(node, counter(answer));
     }
 
-    /// F4: counters only rise, in whatever order they are heard of. Nothing is kept where there are no tokens.
-    fn know(&mut self, node: usize, counter: Option<FencingToken>) {
+    /// Keeps the node's counter, if it is larger than the known one: answers may come out of order (F4). Without a fencing token,
+    /// keeps nothing.
+    fn record_counter(&mut self, node: usize, counter: Option<FencingToken>) {
         if let Some(known) = self.counters.get_mut(node) {
             *known = counter.max(*known);
         }
     }
 
-    /// L1: compare-and-delete on all nodes; returns when the outcome is known. Nodes that have not answered by then are
-    /// seen to in the background, as they are if this future is dropped.
+    /// Deletes the key on all nodes where it holds this owner token (L1). Returns when the outcome is known. Deletions that are not
+    /// confirmed by then go on in the background, also if this future is dropped.
     pub(crate) async fn release(mut self) -> ReleaseOutcome {
         self.acquire.abandon();
-        self.let_stragglers_go();
-        let mut round = Round::new(&self.nodes, self.release_budget, self.janitor.home());
+        self.stop_acquiring();
+        let mut round = Round::new(&self.nodes, self.release_budget, self.cleanup.home());
         self.give_up();
         round.send(|node| self.release_request(node));
         self.say_that_it_is_free();
@@ -249,8 +252,8 @@ impl Claim {
         }
     }
 
-    /// Where the acquire may have set, or may yet set, the key.
-    fn whereabouts(&self) -> Vec<Whereabouts> {
+    /// Returns where the acquire may have set the key, or may yet set it.
+    fn possible_keys(&self) -> Vec<PossibleKey> {
         let sent = self.acquire.started;
         let late = sent + self.acquire.budget + LATE_BY;
         let numbered = self.acquire.answers().enumerate();
@@ -262,18 +265,18 @@ impl Claim {
                 Some(Err(fault)) if fault.may_have_executed() => late,
                 Some(_) => return None,
             };
-            let last_word = LastWord {
+            let horizon = DeleteHorizon {
                 from,
                 connection: self.acquire.before[node].connection,
                 is_sent_twice: self.acquire.was_sent_twice(node),
             };
-            Some(Whereabouts { node, last_word })
+            Some(PossibleKey { node, horizon })
         });
         possible.collect()
     }
 
-    /// F4: carries the largest counter that is known, unless the node is known to have it. So the nodes agree again, and the
-    /// next acquire needs one round.
+    /// Returns the deletion for one node. It carries the largest known counter, unless the node is known to have it (F4). So all
+    /// counters agree afterwards, and the next acquire takes one round trip.
     fn release_request(&self, node: usize) -> Request {
         let highest = self.counters.iter().flatten().max().copied();
         let known = self.counters.get(node).copied().flatten();
@@ -283,22 +286,22 @@ impl Claim {
         })
     }
 
-    /// The acquire is sent no more where it was not, and what stragglers have said is taken in.
-    fn let_stragglers_go(&mut self) {
-        if self.under_way.take().is_none() {
+    /// Cancels acquires that are still queued, and records the counters of late grants.
+    fn stop_acquiring(&mut self) {
+        if self.collecting.take().is_none() {
             return;
         }
-        for (node, counter) in self.stragglers.heard() {
-            self.know(node, counter);
+        for (node, counter) in self.late_grants.so_far() {
+            self.record_counter(node, counter);
         }
     }
 
-    /// W2: settles what is announced when the key is deleted. Nothing, if nobody can have taken it for held: to be told of each
-    /// lost attempt would have everybody ask in vain.
+    /// Decides what the deletion announces. A lost attempt that cannot have had a quorum announces nothing: waiters elsewhere would
+    /// ask in vain.
     fn give_up(&mut self) {
         self.given_up = Some(match &self.heirs {
             Some(heirs) => Some(heirs.news()),
-            None => (self.whereabouts().len() >= quorum(self.nodes.len())).then_some(News::GivenBack),
+            None => (self.possible_keys().len() >= quorum(self.nodes.len())).then_some(News::GivenBack),
         });
     }
 
@@ -317,8 +320,8 @@ impl Claim {
     }
 }
 
-/// W1: a deletion that whoever asks next is to be behind. Once as many of these as there are in `Freed` are dropped, the lock is
-/// free.
+/// A deletion that the next acquire of this process must be ordered after. Dropped once it has its place in the lane. When enough
+/// of them are dropped, the next waiter is woken.
 struct Unsent(Arc<Freed>);
 
 struct Freed {
@@ -334,48 +337,48 @@ impl Drop for Unsent {
     }
 }
 
-/// A node where the token may be.
-struct Whereabouts {
+/// A node where the key may stand.
+struct PossibleKey {
     node: usize,
-    /// Before, it may be on its way still.
-    last_word: LastWord,
+    /// Until then, the acquire may still arrive.
+    horizon: DeleteHorizon,
 }
 
 impl Drop for Claim {
-    /// A6: ordered after everything that was sent under this token.
+    /// Deletes the keys (A6), ordered after every request under this owner token.
     fn drop(&mut self) {
         if self.given_up.is_none() {
             self.give_up();
         }
-        let left = self.won_on.take().unwrap_or_else(|| self.whereabouts());
-        // Before anything is asked, so that nothing sends the acquire once more behind the deletion.
+        let left = self.won_on.take().unwrap_or_else(|| self.possible_keys());
+        // First, so that no acquire is sent once more behind the deletion.
         self.acquire.abandon();
-        self.let_stragglers_go();
+        self.stop_acquiring();
         let mut release = self.release.take();
-        // Where a release was sent, that has been said. If a node of somebody's own making panicked meanwhile, it has not.
+        // A release has woken the next waiter already.
         let heirs = self.heirs.clone().filter(|_| release.is_none());
-        // A quorum, and this one: the others are not waited for, unless they are as quick.
+        // A quorum of deletions, and the one that this function holds until it ends.
         let awaited = AtomicUsize::new(left.len().min(quorum(self.nodes.len())) + 1);
         let freed = heirs.map(|heirs| Unsent(Arc::new(Freed { heirs, awaited })));
         let sent = release.as_ref().map(|release| release.started);
-        let mut under_way = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
-        for Whereabouts { node, last_word } in left {
+        let mut in_flight = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
+        for PossibleKey { node, horizon } in left {
             let answer = release.as_ref().and_then(|release| release.answer(node));
-            let reply = answer.and_then(|answer| as_found(answer.clone()).ok());
-            let is_gone = |(reply, sent)| last_word.is_said(&reply, &*self.nodes[node], sent);
+            let reply = answer.and_then(|answer| deletion_answer(answer.clone()).ok());
+            let is_final = |(reply, sent)| horizon.is_final(&reply, &*self.nodes[node], sent);
             if let (Some(heirs), Some(Reply::Released { listeners })) = (&self.heirs, reply) {
                 heirs.told(node, listeners);
             }
-            if reply.zip(sent).is_some_and(is_gone) {
+            if reply.zip(sent).is_some_and(is_final) {
                 continue;
             }
-            let leftover = Leftover {
+            let pending = PendingDelete {
                 request: Arc::new(self.release_request(node)),
-                asked: under_way
+                in_flight: in_flight
                     .iter()
                     .position(|call| call.number == node)
                     .zip(sent)
-                    .map(|(at, sent)| (sent, under_way.swap_remove(at).call)),
+                    .map(|(at, sent)| (sent, in_flight.swap_remove(at).call)),
                 unsent: freed
                     .as_ref()
                     .map(|freed| -> Box<dyn Send> { Box::new(Unsent(freed.0.clone())) }),
@@ -383,15 +386,15 @@ impl Drop for Claim {
                     .heirs
                     .clone()
                     .map(|heirs| -> Told { Box::new(move |listeners| heirs.told(node, listeners)) }),
-                until: self.until,
-                last_word,
+                expired_at: self.expired_at,
+                horizon,
             };
-            self.janitor.remove(node, leftover);
+            self.cleanup.delete(node, pending);
         }
     }
 }
 
-/// F1, F5.
+/// Returns how a node is to count this grant, and to start a missing counter.
 fn counting(nodes: &Nodes, terms: &Terms) -> Fencing {
     Fencing {
         seed: seed(nodes),
@@ -399,14 +402,15 @@ fn counting(nodes: &Nodes, terms: &Terms) -> Fencing {
     }
 }
 
-/// F5: one seed for all nodes.
+/// Returns the value from which missing counters start: one for all nodes, from the median of their clocks (F5).
 fn seed(nodes: &Nodes) -> FencingToken {
     let clocks = nodes.iter().filter_map(|node| node.clock()).collect();
     let own = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     fencing::seed(clocks, u64::try_from(own.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// When a key has expired by itself: what sets or extends it acts at most a budget late (A9), and then it lives for a TTL.
-fn gone_by(sent: Instant, budget: Duration, ttl: Duration) -> Instant {
+/// Returns when a key has expired by itself. A request that sets or extends it is executed at most a budget late (A9), and the key
+/// then lives for a TTL.
+fn expired_at(sent: Instant, budget: Duration, ttl: Duration) -> Instant {
     sent + budget + ttl
 }

@@ -1,4 +1,4 @@
-//! Who goes on when several contend and nobody has a quorum: the votes themselves settle it (W3).
+//! Split votes: several clients contend, and none has a quorum. The votes themselves decide which one goes on (W3).
 
 use tokio::time::Instant;
 
@@ -8,39 +8,39 @@ use crate::protocol::election::{Ballot, is_elected};
 use crate::protocol::quorum::Verdict;
 use crate::round::Answer;
 
-/// W3: this part of their budget silent nodes are waited for when the others have split their votes,
+/// If votes are split and only silent nodes could decide, these are waited for this fraction of the budget.
 const STALEMATE: u32 = 10;
-/// and then not again for so many times as long.
+/// If they stay silent, they are not waited for again for so many times as long.
 const UNTIL_NEXT_STALEMATE: u32 = 10;
-/// W3: how often the others are asked again.
+/// Most times that the elected contender asks the other nodes again.
 const MOST_ELECTIONS: u32 = 3;
 
 impl Claim {
-    /// A4, W3: the verdict on the attempt. Where nobody has a quorum and this is the contender to go on, it keeps its votes and
-    /// asks the others again, within the same budget; those who have them are giving them back by then.
+    /// Waits for the verdict on the attempt (A4). If no contender has a quorum and this one is elected, it keeps its votes and asks
+    /// the other nodes again within the same budget. By then, the other contenders give their votes back.
     ///
-    /// Cancel safe: whatever was set is deleted with the claim.
+    /// Cancel safe: keys that were set are deleted with the claim.
     pub(crate) async fn verdict(&mut self) -> Verdict {
         for again in 0.. {
             let verdict = self.verdict_or_stalemate().await;
             if verdict == Verdict::Won || again == MOST_ELECTIONS || !self.is_elected() {
                 return verdict;
             }
-            // Their answers take as long as ours did, and their deletions half as long again. Later, and somebody else would
-            // be there first.
+            // The other contenders hear their answers after a round trip like ours, and their deletions arrive half a round trip
+            // later. A later acquire would find a newcomer there.
             let round_trip = self.acquire.round_trip();
             let next = Instant::now() + round_trip / 2;
             if next + round_trip >= self.acquire.started + self.acquire.budget {
                 return verdict;
             }
             self.acquire.until(next).await;
-            self.acquire.ask_again(&self.request(self.asked));
+            self.acquire.ask_again(&self.request(self.action));
         }
         Verdict::Lost
     }
 
-    /// Pending if other contenders have votes, too, and only nodes that take much longer than the others could decide it. Two who
-    /// wait for the same hung node would wait for all of its budget, and neither get it.
+    /// Returns [`Verdict::Pending`] if other contenders have votes, too, and only silent nodes could decide. Two contenders that wait
+    /// for the same hung node would wait for its whole budget, and neither would win.
     async fn verdict_or_stalemate(&mut self) -> Verdict {
         let acquire = &mut self.acquire;
         acquire
@@ -73,10 +73,10 @@ impl Claim {
     fn is_elected(&self) -> bool {
         let ballot = |(node, answer): (usize, Option<&Answer>)| match answer {
             Some(Ok(Reply::Granted { .. })) => Ballot::Ours,
-            // What this client has left there, nobody gives back.
+            // A key that this client is deleting belongs to no contender.
             Some(Ok(Reply::Held {
                 holder: Some(holder), ..
-            })) if !self.janitor.removes(node, *holder) => Ballot::Theirs(*holder),
+            })) if !self.cleanup.is_deleting(node, *holder) => Ballot::Theirs(*holder),
             _ => Ballot::Nobodys,
         };
         let ballots: Vec<_> = self.acquire.answers().enumerate().map(ballot).collect();
@@ -84,7 +84,7 @@ impl Claim {
     }
 }
 
-/// Not refused for anything but a lock of this library.
+/// Returns whether an answer is anything but a refusal by a key that is no lock of this library.
 fn is_of_ours(answer: Option<&Answer>) -> bool {
     !matches!(answer, Some(Ok(Reply::Held { holder: None, .. })))
 }

@@ -6,29 +6,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::claim::Claim;
 use crate::error::{ExtendError, LossReason, Lost, Votes};
+use crate::keys::claim::Claim;
+use crate::keys::late_grants::LateGrants;
 use crate::node::Reply;
 use crate::options::Terms;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
-use crate::queue::Held;
 use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round};
-use crate::stragglers::Stragglers;
 use crate::sys::clock::{Moment, Watched};
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
 
-impl Held for Hold {
-    fn until(&self) -> Instant {
-        // None of the time is left once it has ended.
-        self.instant(self.now() + self.remaining())
-    }
-}
-
 /// One lease, shared by its owner, its handles, its watchdog, and what follows its renewals up.
-pub(crate) struct Hold {
+pub(crate) struct LeaseState {
     pub(crate) resource: Arc<str>,
     pub(crate) terms: Terms,
     /// What the nodes said when it was acquired.
@@ -39,7 +31,7 @@ pub(crate) struct Hold {
     pub(crate) started: Moment,
     nodes: Nodes,
     /// Grants that were not waited for, and how it was with each node before.
-    stragglers: (Stragglers, Vec<Before>),
+    late_grants: (LateGrants, Vec<Before>),
     /// What stands on the nodes. Taken out when the lease is over; no extension can be sent after that (E2).
     claim: Mutex<Option<Claim>>,
     home: Home,
@@ -72,7 +64,7 @@ pub(crate) enum Phase {
     Released,
 }
 
-impl Hold {
+impl LeaseState {
     pub(crate) fn new(
         resource: Arc<str>,
         terms: Terms,
@@ -84,14 +76,14 @@ impl Hold {
         let started = claim.t0();
         let deadline = started + terms.most(terms.believable);
         let home = claim.home().clone();
-        let hold = Hold {
+        let hold = LeaseState {
             resource,
             terms,
             votes,
             token,
             started,
             nodes: claim.nodes().clone(),
-            stragglers: claim.take_stragglers(),
+            late_grants: claim.take_late_grants(),
             claim: Mutex::new(Some(claim)),
             jumps: home.clock.jumps(),
             watched: Mutex::new(Some(home.clock.lease())),
@@ -159,8 +151,8 @@ impl Hold {
         }
         self.state.send_if_modified(|state| {
             state.jumps = jumps;
-            let (stragglers, before) = &self.stragglers;
-            for node in stragglers.nodes() {
+            let (late_grants, before) = &self.late_grants;
+            for node in late_grants.nodes() {
                 state
                     .expiries
                     .confirm(node, self.terms.believable, before[node].advanced);

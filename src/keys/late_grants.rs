@@ -1,4 +1,4 @@
-//! Grants that come after a lock was won.
+//! Grants that arrive after a lock was won.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,37 +10,42 @@ use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Outstanding, next_of};
 use crate::sys::mutex::lock;
 
-/// Grants of nodes that were not waited for. Their counters may be ahead of the token.
+/// Grants of nodes that the attempt did not wait for. Their counters may be ahead of the fencing token.
 #[derive(Clone, Default)]
-pub(crate) struct Stragglers(Arc<Mutex<Vec<Grant>>>);
+pub(crate) struct LateGrants(Arc<Mutex<Vec<Grant>>>);
 
-/// Of which node, and its counter.
+/// The node's number, and its counter; `None` without fencing.
 type Grant = (usize, Option<FencingToken>);
 
-impl Stragglers {
-    /// Hears them for as long as the task lives.
-    pub(crate) fn hear(&self, mut outstanding: Vec<Outstanding>, runtime: &Handle) -> AbortOnDropHandle<()> {
-        let stragglers = self.clone();
+impl LateGrants {
+    /// Collects them until the returned task is dropped.
+    pub(crate) fn collect(
+        &self,
+        mut outstanding: Vec<Outstanding>,
+        runtime: &Handle,
+    ) -> AbortOnDropHandle<()> {
+        let late_grants = self.clone();
         AbortOnDropHandle::new(runtime.spawn(async move {
             while let Some((node, answer)) = next_of(&mut outstanding).await {
                 if matches!(answer, Ok(Reply::Granted { .. })) {
-                    lock(&stragglers.0).push((node, counter(&answer)));
+                    lock(&late_grants.0).push((node, counter(&answer)));
                 }
             }
         }))
     }
 
-    pub(crate) fn heard(&self) -> Vec<Grant> {
+    /// Returns those that have arrived.
+    pub(crate) fn so_far(&self) -> Vec<Grant> {
         lock(&self.0).clone()
     }
 
-    /// The nodes.
+    /// Returns the nodes that they came from.
     pub(crate) fn nodes(&self) -> Vec<usize> {
-        self.heard().into_iter().map(|(node, _)| node).collect()
+        self.so_far().into_iter().map(|(node, _)| node).collect()
     }
 }
 
-/// F1: what the node's counter is, where that is known from its answer.
+/// Returns the node's counter, if its answer tells it.
 pub(crate) fn counter(answer: &Answer) -> Option<FencingToken> {
     match answer {
         Ok(Reply::Granted { counter }) => *counter,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::timeout;
 
+use super::state::{LeaseState, Phase};
 use crate::error::ExtendError;
-use crate::hold::{Hold, Phase};
 use crate::node::Reply;
 use crate::protocol::quorum::Standing;
 use crate::round::Round;
@@ -15,7 +15,7 @@ use crate::sys::clock::Moment;
 /// E1: counted from before the send, which is returned.
 ///
 /// Cancel safe: an extension that was sent may take effect on the nodes, but the deadline stays where it was.
-pub(crate) async fn renew(hold: &Arc<Hold>) -> Result<Moment, ExtendError> {
+pub(crate) async fn renew(hold: &Arc<LeaseState>) -> Result<Moment, ExtendError> {
     let mut round = extension(hold).await?;
     if round.tally().standing() == Standing::Unclear {
         let may_retry = round.may_retry();
@@ -40,7 +40,7 @@ pub(crate) async fn renew(hold: &Arc<Hold>) -> Result<Moment, ExtendError> {
 }
 
 /// An extension that all nodes were asked for, and how it stands.
-async fn extension(hold: &Arc<Hold>) -> Result<Round, ExtendError> {
+async fn extension(hold: &Arc<LeaseState>) -> Result<Round, ExtendError> {
     let mut round = hold.send_extension()?;
     round.settle(|tally| tally.standing() != Standing::Pending).await;
     round.void_stale_votes();
@@ -48,7 +48,7 @@ async fn extension(hold: &Arc<Hold>) -> Result<Round, ExtendError> {
 }
 
 /// Hears those who were not waited for, and heals. Nobody waits for it: it ends when the nodes' time is up, or the lease is over.
-async fn follow_up(hold: Arc<Hold>, mut round: Round) {
+async fn follow_up(hold: Arc<LeaseState>, mut round: Round) {
     let budget = round.budget;
     let mut changes = hold.subscribe();
     let mut heals = FuturesUnordered::new();

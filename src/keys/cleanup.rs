@@ -1,0 +1,232 @@
+//! Deletes the keys that attempts and leases leave on nodes (A6).
+//!
+//! The first deletion is sent at once. After that, one task per node (`worker.rs`) repeats it until the node confirms or the key
+//! has expired.
+
+mod worker;
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, timeout};
+use tokio_util::task::TaskTracker;
+
+use crate::node::{Node, OwnerToken, Reply, Request};
+use crate::round::{self, Answer, Home, Nodes};
+use crate::sys::mutex::lock;
+use crate::sys::timer::sleep_until;
+
+pub(crate) use worker::deletion_answer;
+use worker::{CleanupWorker, Item};
+
+/// Time for a node to answer a deletion. Generous, because no caller waits for it.
+const BUDGET: Duration = Duration::from_secs(1);
+/// Most deletions in flight to a node that answers.
+const MOST_IN_FLIGHT: usize = 128;
+
+/// Accepts keys to delete, and knows when all of them are gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Cleanup {
+    home: Home,
+    pending: TaskTracker,
+    /// When every accepted key has expired, and a deletion of each was answered or timed out.
+    gone_by: Arc<Mutex<Instant>>,
+    nodes: Nodes,
+    inboxes: Arc<[CleanupInbox]>,
+}
+
+/// Where keys to delete on one node are handed in.
+#[derive(Debug)]
+struct CleanupInbox {
+    inbox: mpsc::UnboundedSender<Item>,
+    /// Permits for deletions that are sent at once.
+    room: Arc<Semaphore>,
+    /// Set while the node fails. The worker then sends one deletion at a time.
+    fails: Arc<AtomicBool>,
+    deleting: Deletions,
+}
+
+/// Deletions that one node has not confirmed, by the owner token that may stand there.
+type Deletions = Arc<Mutex<HashMap<OwnerToken, Arc<Request>>>>;
+
+/// An entry in [`Deletions`]. Dropping it removes the entry.
+struct Entry {
+    deletions: Deletions,
+    owner: OwnerToken,
+}
+
+impl Entry {
+    fn add(deletions: &Deletions, request: &Arc<Request>) -> Entry {
+        lock(deletions).insert(request.owner, request.clone());
+        Entry {
+            deletions: deletions.clone(),
+            owner: request.owner,
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        lock(&self.deletions).remove(&self.owner);
+    }
+}
+
+/// A key that may hold our owner token on one node, and so must be deleted there.
+pub(crate) struct PendingDelete {
+    /// The deletion.
+    pub(crate) request: Arc<Request>,
+    /// A deletion that is in flight already, and when it was sent.
+    pub(crate) in_flight: Option<(Instant, BoxFuture<'static, Answer>)>,
+    /// Dropped as soon as the deletion has its place in the lane: a later acquire is then ordered after it. Also dropped if the
+    /// node fails, so that no waiter waits for it.
+    pub(crate) unsent: Option<Box<dyn Send>>,
+    /// Called with the number of listeners that the deletion was announced to. Dropped uncalled if the node fails.
+    pub(crate) told: Option<Told>,
+    /// When the key has expired by itself.
+    pub(crate) expired_at: Instant,
+    pub(crate) horizon: DeleteHorizon,
+}
+
+/// From when on the answer "there is no such key" is final. Before, the acquire may still arrive and set the key (A9).
+#[derive(Clone, Copy)]
+pub(crate) struct DeleteHorizon {
+    /// A deletion that was sent at this moment, or later, is behind the acquire in any case.
+    pub(crate) from: Instant,
+    /// The connection that the acquire was sent over: a deletion over the same one is behind it at once. `None` if it is unknown.
+    pub(crate) connection: Option<u64>,
+    /// Whether the acquire may be sent once more, over another connection (A8). If not, a deleted key cannot come back.
+    pub(crate) is_sent_twice: bool,
+}
+
+impl DeleteHorizon {
+    /// Returns whether a node's reply to a deletion is final: no copy of the acquire can arrive after it. `sent` is when the
+    /// deletion was sent; the node cannot have executed it earlier.
+    pub(crate) fn is_final(&self, reply: &Reply, node: &dyn Node, sent: Instant) -> bool {
+        if matches!(reply, Reply::Released { .. }) && !self.is_sent_twice {
+            return true;
+        }
+        let in_order = self.connection.is_some() && self.connection == node.connection();
+        in_order || sent >= self.from
+    }
+}
+
+/// Returns whether a runtime can be entered here. It cannot while the thread's local variables are being destroyed.
+fn has_context() -> bool {
+    !matches!(Handle::try_current(), Err(error) if error.is_thread_local_destroyed())
+}
+
+impl PendingDelete {
+    /// Lets everybody go on who waits for this deletion: the node fails.
+    fn stop_waiting(&mut self) {
+        self.unsent = None;
+        self.told = None;
+    }
+}
+
+pub(crate) type Told = Box<dyn FnOnce(u32) + Send>;
+
+impl Cleanup {
+    pub(crate) fn new(nodes: &Nodes, home: Home) -> Self {
+        let start = |node: &Arc<dyn Node>| {
+            let (inbox, items) = mpsc::unbounded_channel();
+            let worker = CleanupWorker::new(node.clone());
+            let fails = worker.fails.clone();
+            home.runtime.spawn(worker.work(items));
+            CleanupInbox {
+                inbox,
+                room: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
+                fails,
+                deleting: Deletions::default(),
+            }
+        };
+        let inboxes = nodes.iter().map(start).collect();
+        Cleanup {
+            home,
+            pending: TaskTracker::new(),
+            gone_by: Arc::new(Mutex::new(Instant::now())),
+            nodes: nodes.clone(),
+            inboxes,
+        }
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Accepts a key to delete. Neither blocks nor needs a runtime; does nothing once the manager's runtime has ended.
+    ///
+    /// If a permit is free, the deletion has its place in the node's lane when this returns. A later acquire by the same task then
+    /// does not find the key.
+    pub(crate) fn delete(&self, node: usize, mut pending: PendingDelete) {
+        let inbox = &self.inboxes[node];
+        {
+            let mut gone_by = lock(&self.gone_by);
+            let last_asked = pending.expired_at.max(pending.horizon.from).max(Instant::now());
+            *gone_by = gone_by.max(last_asked + BUDGET);
+        }
+        let mut room = None;
+        if inbox.fails.load(Relaxed) {
+            pending.stop_waiting();
+        } else if pending.in_flight.is_none() && has_context() {
+            room = inbox.room.clone().try_acquire_owned().ok();
+        }
+        if room.is_some() {
+            let ask = || self.ask(node, &pending.request);
+            // A user's implementation of `Node` may panic, and this may run because one did.
+            let sent = Instant::now();
+            pending.in_flight = catch_unwind(AssertUnwindSafe(ask)).ok().map(|call| (sent, call));
+            pending.unsent = None;
+        }
+        let _ = inbox.inbox.send(Item {
+            _entry: Entry::add(&inbox.deleting, &pending.request),
+            pending,
+            tried: false,
+            room,
+            _pending: self.pending.token(),
+        });
+    }
+
+    /// Returns whether a deletion of this owner token is not confirmed by the node yet.
+    pub(crate) fn is_deleting(&self, node: usize, owner: OwnerToken) -> bool {
+        lock(&self.inboxes[node].deleting).contains_key(&owner)
+    }
+
+    /// If the node has not confirmed the deletion of this owner token yet, sends it again at once: later requests of this manager are
+    /// ordered after it. Returns whether it did.
+    pub(crate) fn delete_again(&self, node: usize, owner: OwnerToken) -> bool {
+        let Some(request) = lock(&self.inboxes[node].deleting).get(&owner).cloned() else {
+            return false;
+        };
+        // The reply is not needed: the next answer about the key shows the outcome.
+        let asked = timeout(BUDGET, self.ask(node, &request));
+        self.home.runtime.spawn(asked);
+        true
+    }
+
+    fn ask(&self, node: usize, request: &Request) -> BoxFuture<'static, Answer> {
+        round::ask(&self.nodes, node, request.clone(), BUDGET, &self.home).call
+    }
+
+    /// Waits until every accepted key is gone: its node has confirmed the deletion, or it has expired. Ends in time also if the
+    /// manager's runtime does not run.
+    pub(crate) async fn finished(&self) {
+        self.pending.close();
+        loop {
+            let gone_by = *lock(&self.gone_by);
+            tokio::select! {
+                biased;
+                () = self.pending.wait() => return,
+                () = sleep_until(&self.home.runtime, gone_by) => {}
+            }
+            if *lock(&self.gone_by) == gone_by {
+                return;
+            }
+        }
+    }
+}
