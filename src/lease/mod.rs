@@ -24,8 +24,8 @@ use state::LeaseState;
 /// what the lock protects then. Where it matters, let the protected store check as well.
 ///
 /// Dropping a lease releases it in the background; [`release`](Self::release) does so in the foreground and tells how
-/// that went. Either way, who asks next with the same manager is behind the deletion on each node that answers. Everything
-/// that needs no ownership is on [`LeaseHandle`], to which a lease dereferences.
+/// that went. Either way, a later acquire through the same `Redlock` is ordered after the deletion on each node that answers.
+/// Everything that needs no ownership is on [`LeaseHandle`], to which a lease dereferences.
 #[must_use = "dropping a lease releases the lock"]
 pub struct Lease {
     handle: LeaseHandle,
@@ -46,7 +46,7 @@ impl Lease {
         &self.handle.state
     }
 
-    /// A handle to this lease, for other tasks.
+    /// Returns a handle to this lease, for other tasks.
     pub fn handle(&self) -> LeaseHandle {
         self.handle.clone()
     }
@@ -54,16 +54,15 @@ impl Lease {
     /// Releases the lock: stops the watchdog, then deletes the key on all nodes if it is still ours. Returns when a
     /// quorum has answered.
     ///
-    /// Whatever the outcome, this lease is over. It is a value and not an error, for there is nothing to do about it;
-    /// but [`AlreadyGone`](ReleaseOutcome::AlreadyGone) tells that the protected work may have overlapped with
-    /// somebody else's.
+    /// Whatever the outcome, this lease has ended. The outcome is a value and not an error, because no caller can do anything about
+    /// it. But after [`AlreadyGone`](ReleaseOutcome::AlreadyGone), the protected work may have overlapped with another holder's.
     ///
     /// # Cancel safety
     /// If the future is dropped, the release goes on in the background.
     pub async fn release(self) -> ReleaseOutcome {
         match self.handle.state.end() {
             Some(claim) => claim.release().await,
-            // It was lost, and is being cleaned up since.
+            // The lease was lost, and its keys are being deleted since.
             None => ReleaseOutcome::AlreadyGone,
         }
     }
@@ -78,7 +77,7 @@ impl Deref for Lease {
 }
 
 impl Drop for Lease {
-    /// L2. Neither blocks nor panics, also outside of a runtime.
+    /// Releases in the background (L2). Neither blocks nor panics, also outside of a runtime.
     fn drop(&mut self) {
         drop(self.handle.state.end());
     }
@@ -97,17 +96,16 @@ pub struct LeaseHandle {
 }
 
 impl LeaseHandle {
-    /// What is locked.
+    /// Returns the locked resource.
     pub fn resource(&self) -> &str {
         &self.state.resource
     }
 
-    /// Tells this lease from earlier ones: larger than the token of any lease on this resource that was acquired before this
-    /// attempt began. Stays the same however often the lease is extended. `None` with
-    /// [`fencing(false)`](crate::LockRequest::fencing) only.
+    /// Returns the fencing token. It is larger than the token of every lease on this resource that was acquired before this
+    /// attempt began. Extensions do not change it. `None` with [`fencing(false)`](crate::LockRequest::fencing) only.
     ///
-    /// Send it with every write, and have the store refuse smaller ones than it has seen. That is what keeps a holder that
-    /// was paused for longer than its lease from overwriting the work of the next one; no lock can. `docs/stores.md` has patterns for
+    /// Send it with every write, and have the store refuse a token that is smaller than the largest it has seen. No lock can keep a
+    /// holder that was paused for longer than its lease from writing; the store can. `docs/stores.md` has patterns for
     /// databases; [`FenceGate`](crate::FenceGate) is one for data in the process.
     ///
     /// ```
@@ -120,47 +118,48 @@ impl LeaseHandle {
         self.state.token
     }
 
-    /// The moment from which on the lock must be taken for lost. Moves when the lease is extended; never beyond
-    /// `t0 + TTL - drift`, with `t0` from before the last successful request was sent.
+    /// Returns the moment at which the lock counts as lost. An extension moves it, to `t0 + TTL - drift` at most, where `t0` is from
+    /// before the last successful request was sent.
     ///
-    /// It may also come nearer: when the machine was suspended meanwhile, or nodes' clocks turn out to have been put forward.
-    /// So ask again rather than keep it, or wait for [`lost`](Self::lost) or [`expiring`](Self::expiring).
+    /// It may also come nearer: if the machine was suspended, or if nodes' clocks were put forward.
+    /// So call this again instead of keeping the value, or wait for [`lost`](Self::lost) or [`expiring`](Self::expiring).
     pub fn deadline(&self) -> Instant {
         self.state.instant(self.state.deadline()).into_std()
     }
 
-    /// Time until the deadline; zero once it has passed, or the lease has ended otherwise.
+    /// Returns the time until the deadline; zero once the lease has ended.
     pub fn remaining(&self) -> Duration {
         self.state.remaining()
     }
 
-    /// Whether the lease is neither lost nor released, and its deadline has not passed.
+    /// Returns whether the lease is held: neither lost nor released, and its deadline has not passed.
     ///
-    /// By the time the answer is looked at, it may be out of date: good for giving up early, no proof for a write.
+    /// The answer may be out of date when the caller reads it. Use it to give up early, not to justify a write.
     pub fn is_held(&self) -> bool {
         self.state.is_held()
     }
 
-    /// The TTL as set on the nodes.
+    /// Returns the TTL that is set on the nodes.
     pub fn ttl(&self) -> Duration {
         self.state.terms.ttl
     }
 
-    /// What the nodes said when the lock was acquired. Those that were not waited for are without an answer.
+    /// Returns the nodes' answers to the acquire. Nodes that it did not wait for have none.
     pub fn votes(&self) -> &Votes {
         &self.state.votes
     }
 
-    /// Waits until the lease is lost: at the deadline at the latest, whether any node answers or not; earlier when a quorum of
-    /// nodes denies it, which is found out at the next renewal, every third of the TTL. If the lease is released or dropped
-    /// first, it waits for ever.
+    /// Waits until the lease is lost: at the deadline at the latest, also if no node answers. Earlier if a quorum of nodes denies
+    /// the lease, which the watchdog learns with its next renewal, every third of the TTL. Never returns if the lease is released or
+    /// dropped first.
     ///
     /// ```no_run
     /// # async fn work() {}
     /// # async fn example(lease: quorlock::Lease) -> Result<(), quorlock::Lost> {
     /// tokio::select! {
-    ///     () = work() => {}
+    ///     biased; // a loss comes before a result
     ///     lost = lease.lost() => return Err(lost),
+    ///     () = work() => {}
     /// }
     /// # Ok(()) }
     /// ```
@@ -171,10 +170,10 @@ impl LeaseHandle {
         self.state.lost_or_within(Duration::ZERO).await
     }
 
-    /// Waits until the lease is lost *or has no more than `lead` left*: time to wind up in, as long as it is still held.
+    /// Waits until the lease is lost *or has no more than `lead` left*: time to stop the work while the lock is still held.
     ///
-    /// With a watchdog, a lease that is renewed has never less than about 60 % of its TTL left. A longer `lead` than
-    /// that would resolve although nothing is wrong.
+    /// With a watchdog, a lease that is renewed in time always has about 60 % of its TTL left. With a longer `lead`, this returns
+    /// although nothing is wrong.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -182,9 +181,9 @@ impl LeaseHandle {
         self.state.lost_or_within(lead).await
     }
 
-    /// Asks all nodes to let the lock expire a full TTL from now. Returns the time then left.
+    /// Asks all nodes to keep the lock for a full TTL from now. Returns the time until the new deadline.
     ///
-    /// Not needed with a watchdog. Never shortens anything.
+    /// Not needed with a watchdog. Never shortens a lease.
     ///
     /// # Errors
     /// [`ExtendError::NoQuorum`] changes nothing: the old deadline stands, and it may be tried again.

@@ -1,4 +1,4 @@
-//! Renews a lease on all nodes (E1), and gives the key back to nodes that have lost it (E4).
+//! One renewal of a lease on all nodes (E1), and the repair of nodes that have lost the key (E4).
 
 use std::sync::Arc;
 
@@ -12,45 +12,50 @@ use crate::protocol::quorum::Standing;
 use crate::round::Round;
 use crate::sys::clock::Moment;
 
-/// E1: counted from before the send, which is returned.
+/// Renews a lease. Returns the moment before the extension was sent, from which the new TTL counts (E1).
 ///
 /// Cancel safe: an extension that was sent may take effect on the nodes, but the deadline stays where it was.
-pub(crate) async fn renew(hold: &Arc<LeaseState>) -> Result<Moment, ExtendError> {
-    let mut round = extension(hold).await?;
+pub(crate) async fn renew(lease: &Arc<LeaseState>) -> Result<Moment, ExtendError> {
+    let mut round = extension(lease).await?;
     if round.tally().standing() == Standing::Unclear {
         let may_retry = round.may_retry();
         if may_retry.await {
-            round = extension(hold).await?;
+            round = extension(lease).await?;
         }
     }
     match round.tally().standing() {
         Standing::Confirmed => {
-            hold.renewed(&round)?;
+            lease.renewed(&round)?;
             let sent = round.t0;
-            // E4: only now, when a quorum has just confirmed. A lease that may be lost is never brought back.
+            // Only now, when a quorum has just confirmed. A lease that may be lost is never brought back (E4).
             if !round.answers().all(|answer| answer == Some(&Ok(Reply::Extended))) {
-                round.home().clone().runtime.spawn(follow_up(hold.clone(), round));
+                round
+                    .home()
+                    .clone()
+                    .runtime
+                    .spawn(follow_up(lease.clone(), round));
             }
             Ok(sent)
         }
-        // E3: at once.
-        Standing::Refused => Err(hold.gone(round.votes())),
-        Standing::Unclear | Standing::Pending => Err(hold.not_renewed(round.votes())),
+        // A loss is announced at once (E3).
+        Standing::Refused => Err(lease.gone(round.votes())),
+        Standing::Unclear | Standing::Pending => Err(lease.not_renewed(round.votes())),
     }
 }
 
-/// An extension that all nodes were asked for, and how it stands.
-async fn extension(hold: &Arc<LeaseState>) -> Result<Round, ExtendError> {
-    let mut round = hold.send_extension()?;
+/// Sends one extension, and waits until enough nodes have answered.
+async fn extension(lease: &Arc<LeaseState>) -> Result<Round, ExtendError> {
+    let mut round = lease.send_extension()?;
     round.settle(|tally| tally.standing() != Standing::Pending).await;
     round.void_stale_votes();
     Ok(round)
 }
 
-/// Hears those who were not waited for, and heals. Nobody waits for it: it ends when the nodes' time is up, or the lease is over.
-async fn follow_up(hold: Arc<LeaseState>, mut round: Round) {
+/// Hears nodes that the renewal did not wait for, and sets the key again where it is missing. Ends when the nodes' budget is
+/// over, or the lease has ended.
+async fn follow_up(lease: Arc<LeaseState>, mut round: Round) {
     let budget = round.budget;
-    let mut changes = hold.subscribe();
+    let mut changes = lease.subscribe();
     let mut heals = FuturesUnordered::new();
     let mut known: Vec<usize> = (0..round.answers().len()).collect();
     known.retain(|node| round.answer(*node).is_some());
@@ -59,9 +64,9 @@ async fn follow_up(hold: Arc<LeaseState>, mut round: Round) {
     loop {
         for node in known.drain(..) {
             match round.reply(node) {
-                Some(Reply::Extended) if !round.is_stale(node) => hold.renewed_late(node, &round),
-                // Not those who have failed: it is not known whether they have the key.
-                Some(Reply::Missing) => heals.extend(hold.heal(node).map(|asked| timeout(budget, asked))),
+                Some(Reply::Extended) if !round.is_stale(node) => lease.renewed_late(node, &round),
+                // A node that has failed may have the key.
+                Some(Reply::Missing) => heals.extend(lease.heal(node).map(|asked| timeout(budget, asked))),
                 _ => {}
             }
         }
@@ -69,7 +74,7 @@ async fn follow_up(hold: Arc<LeaseState>, mut round: Round) {
             biased;
             _ = changes.wait_for(|state| !matches!(state.phase, Phase::Held)) => return,
             Some(healed) = heals.next() => if let Ok((node, answer)) = healed {
-                hold.healed(node, &answer);
+                lease.healed(node, &answer);
             },
             Some(node) = round.hear() => known.push(node),
             () = &mut end, if !round.is_over() => round.abandon(),

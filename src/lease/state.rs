@@ -19,25 +19,25 @@ use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
 
-/// One lease, shared by its owner, its handles, its watchdog, and what follows its renewals up.
+/// One lease. Shared by its owner, its handles, its watchdog, and the tasks that follow up renewals.
 pub(crate) struct LeaseState {
     pub(crate) resource: Arc<str>,
     pub(crate) terms: Terms,
-    /// What the nodes said when it was acquired.
+    /// The nodes' answers to the acquire.
     pub(crate) votes: Votes,
-    /// F6: the same from beginning to end.
+    /// Never changes (F6). `None` with fencing off.
     pub(crate) token: Option<FencingToken>,
-    /// A5: `t0`.
+    /// `t0`: from before the acquire was sent (A5).
     pub(crate) started: Moment,
     nodes: Nodes,
-    /// Grants that were not waited for, and how it was with each node before.
+    /// Grants that came late, and each node's state before it was asked.
     late_grants: (LateGrants, Vec<Before>),
-    /// What stands on the nodes. Taken out when the lease is over; no extension can be sent after that (E2).
+    /// The keys on the nodes. Taken out when the lease ends: from then on, no extension can be sent (E2).
     claim: Mutex<Option<Claim>>,
     home: Home,
     jumps: watch::Receiver<u64>,
     state: watch::Sender<State>,
-    /// Until it ends.
+    /// Keeps the clock watched until the lease ends.
     watched: Mutex<Option<Watched>>,
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct LeaseState {
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// Until when a quorum of nodes keeps the key, as far as is known.
+    /// Until when a quorum of nodes is known to keep the key.
     pub(crate) deadline: Moment,
-    /// What that was before clocks jumped, and how long this machine had been suspended by then.
+    /// The deadline that the last renewal set, and how long this machine had been suspended by then.
     renewed: (Moment, Duration),
     expiries: Expiries,
-    /// How many jumps are taken into account.
+    /// The number of clock jumps that `deadline` takes into account.
     jumps: u64,
     last_failure: Option<Votes>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct State {
 pub(crate) enum Phase {
     Held,
     Lost(Lost),
-    /// Released or dropped by its owner. Not a loss: `lost()` stays silent.
+    /// Released or dropped by its owner. This is no loss, so `lost()` does not return.
     Released,
 }
 
@@ -76,7 +76,7 @@ impl LeaseState {
         let started = claim.t0();
         let deadline = started + terms.most(terms.believable);
         let home = claim.home().clone();
-        let hold = LeaseState {
+        let lease = LeaseState {
             resource,
             terms,
             votes,
@@ -97,15 +97,15 @@ impl LeaseState {
             }),
             home,
         };
-        hold.look_at_clocks();
-        hold
+        lease.look_at_clocks();
+        lease
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// Notice of jumps: deadlines are to be looked at anew, and timers to be set anew.
+    /// Returns a receiver that changes when a clock has jumped. Deadlines and timers must then be computed anew.
     pub(crate) fn jumps(&self) -> watch::Receiver<u64> {
         self.jumps.clone()
     }
@@ -115,7 +115,7 @@ impl LeaseState {
         self.state.borrow().deadline
     }
 
-    /// How long it is held for, unless it is extended; zero once it is over.
+    /// Returns the time until the deadline; zero once the lease has ended.
     pub(crate) fn remaining(&self) -> Duration {
         self.look_at_clocks();
         let state = self.state.borrow();
@@ -125,7 +125,7 @@ impl LeaseState {
         }
     }
 
-    /// Held, and not past the deadline.
+    /// Returns whether the lease is held and its deadline has not passed.
     pub(crate) fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
@@ -138,12 +138,12 @@ impl LeaseState {
         &self.home.runtime
     }
 
-    /// When it is `moment`, for timers. Wrong after a jump.
+    /// Returns the timers' instant for a moment. A clock jump makes it wrong.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         self.home.clock.instant(moment)
     }
 
-    /// Where nodes' clocks have been put forward, keys expire earlier there.
+    /// Brings the deadline forward if nodes' clocks were put forward: keys expire earlier there.
     fn look_at_clocks(&self) {
         let jumps = *self.jumps.borrow();
         if self.state.borrow().jumps == jumps {
@@ -171,7 +171,7 @@ impl LeaseState {
         self.nodes[node].clock_advanced()
     }
 
-    /// Whether no extension can move the deadline any more.
+    /// Returns whether `max_hold` keeps every extension from moving the deadline.
     pub(crate) fn is_capped(&self) -> bool {
         self.cap().is_some_and(|cap| self.deadline() >= cap)
     }
@@ -182,10 +182,10 @@ impl LeaseState {
             .and_then(|most| self.started.checked_add(most))
     }
 
-    /// E1: asks all nodes.
+    /// Sends an extension to all nodes (E1).
     pub(crate) fn send_extension(&self) -> Result<Round, ExtendError> {
         self.expire_if_due();
-        // E2: the claim is locked while sending, so that the deletion of a release is always behind it in every lane.
+        // The claim is locked while sending, so that a deletion is ordered after the extension on every node (E2).
         let round = self
             .claim()
             .as_mut()
@@ -197,13 +197,13 @@ impl LeaseState {
         })
     }
 
-    /// An extension was confirmed by a quorum.
+    /// A quorum has confirmed an extension.
     pub(crate) fn renewed(&self, round: &Round) -> Result<(), ExtendError> {
-        // A confirmation that comes after the deadline does not bring back a lease that was announced as lost.
+        // A confirmation after the deadline does not bring back a lease that was announced as lost.
         self.expire_if_due();
         let slept = self.home.clock.slept();
         let renewed = self.state.send_if_modified(|state| {
-            // Nor one that somebody may have seen to be over since.
+            // Check again under the lock: another task may have observed the expiry.
             let held = matches!(state.phase, Phase::Held) && self.home.clock.now() < state.deadline;
             if held {
                 for (node, answer) in round.answers().enumerate() {
@@ -224,7 +224,7 @@ impl LeaseState {
         Err(self.how_it_ended())
     }
 
-    /// An extension was not confirmed. That changes nothing (E1).
+    /// No quorum has confirmed an extension. The deadline stays (E1).
     pub(crate) fn not_renewed(&self, votes: Votes) -> ExtendError {
         self.state.send_if_modified(|state| {
             state.last_failure = Some(votes.clone());
@@ -233,12 +233,12 @@ impl LeaseState {
         ExtendError::NoQuorum { votes }
     }
 
-    /// So many nodes say that they do not have it that no quorum can.
+    /// So many nodes deny the lease that no quorum can be left (E3).
     pub(crate) fn gone(&self, votes: Votes) -> ExtendError {
         self.end_as(LossReason::Gone(votes))
     }
 
-    /// One more node has confirmed the extension.
+    /// One more node has confirmed an extension after the verdict.
     pub(crate) fn renewed_late(&self, node: usize, round: &Round) {
         self.state.send_if_modified(|state| {
             self.confirm(&mut state.expiries, node, round);
@@ -251,16 +251,16 @@ impl LeaseState {
         expiries.confirm(node, until, round.before[node].advanced);
     }
 
-    /// E4: sets the key again on a node that has lost it. `None` once the lease is over.
+    /// Sends a request to set the key again on a node that has lost it (E4). `None` once the lease has ended.
     pub(crate) fn heal(&self, node: usize) -> Option<Outstanding> {
-        // E2: as for extensions.
+        // Under the claim's lock, as extensions are.
         self.claim()
             .as_mut()
             .filter(|_| self.is_held())
             .map(|claim| claim.heal(node, &self.terms))
     }
 
-    /// What a node has answered to that.
+    /// Takes in a node's answer to that.
     pub(crate) fn healed(&self, node: usize, answer: &Answer) {
         let (resource, node_name) = (&*self.resource, &**self.nodes[node].name());
         match answer {
@@ -272,7 +272,7 @@ impl LeaseState {
         }
     }
 
-    /// E3: lost if the deadline has passed.
+    /// Ends the lease as lost if its deadline has passed (E3).
     pub(crate) fn expire_if_due(&self) {
         self.look_at_clocks();
         let reason = {
@@ -285,7 +285,7 @@ impl LeaseState {
         self.end_as(reason);
     }
 
-    /// Why it is lost when its deadline passes.
+    /// Returns the reason for a loss at the deadline.
     fn expiry(&self, state: &State) -> LossReason {
         if self.cap().is_some_and(|cap| state.deadline >= cap) {
             return LossReason::MaxHold;
@@ -307,7 +307,7 @@ impl LeaseState {
         }
     }
 
-    /// Ends it as lost, unless it has ended already; returns how it did end.
+    /// Ends the lease as lost, unless it has ended already. Returns how it ended.
     fn end_as(&self, reason: LossReason) -> ExtendError {
         let lost = Lost {
             resource: self.resource.clone(),
@@ -315,13 +315,13 @@ impl LeaseState {
         };
         if self.leave_held(Phase::Lost(lost.clone())) {
             tracing::warn!(resource = &*self.resource, reason = %lost.reason, "lease lost");
-            // A6: what is left on the nodes is deleted at once.
+            // Deletes the keys at once (A6).
             drop(self.take_claim());
         }
         self.how_it_ended()
     }
 
-    /// Ends it as released. What is then to be deleted, or `None` if it has ended before.
+    /// Ends the lease as released. Returns the claim on its keys; `None` if the lease had ended already.
     pub(crate) fn end(&self) -> Option<Claim> {
         self.expire_if_due();
         if self.leave_held(Phase::Released) {
@@ -331,7 +331,7 @@ impl LeaseState {
         }
     }
 
-    /// Whether it was this call that ended it.
+    /// Ends the lease. Returns whether this call did; false if it had ended already.
     fn leave_held(&self, end: Phase) -> bool {
         lock(&self.watched).take();
         self.state.send_if_modified(|state| {
@@ -343,7 +343,7 @@ impl LeaseState {
         })
     }
 
-    /// Out of the lock before it is dropped: that sends.
+    /// Takes the claim out, so that it is dropped, which sends requests, without the lock.
     fn take_claim(&self) -> Option<Claim> {
         self.claim().take()
     }
@@ -355,12 +355,12 @@ impl LeaseState {
         }
     }
 
-    /// Waits until the lease is lost, or has no more than `lead` left. For ever if it is released first.
+    /// Waits until the lease is lost, or has no more than `lead` left. Never returns if it is released first.
     pub(crate) async fn lost_or_within(&self, lead: Duration) -> Lost {
         let mut changes = self.subscribe();
         let mut jumps = self.jumps();
         loop {
-            // Before it is looked at: what changes from here on is noticed.
+            // First, so that no change after this is missed.
             jumps.mark_unchanged();
             self.look_at_clocks();
             let deadline = {
@@ -378,13 +378,13 @@ impl LeaseState {
             tokio::select! {
                 biased;
                 _ = changes.changed() => {}
-                // R4: the timer has stood still, or the deadline has moved.
+                // The timer has stood still, or the deadline has moved (R4).
                 _ = jumps.changed() => {}
-                // E3: a timer, whatever the nodes do or do not say.
+                // By a timer, so also when no node answers (E3).
                 () = sleep_until(&self.home.runtime, self.instant(due)) => {
                     self.expire_if_due();
                     let now = self.state.borrow();
-                    // Unless it has been renewed, or has ended, at the last moment.
+                    // It may have been renewed, or ended, at the last moment.
                     if matches!(now.phase, Phase::Held) && now.deadline == deadline {
                         return Lost { resource: self.resource.clone(), reason: self.expiry(&now) };
                     }
