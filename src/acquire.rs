@@ -212,7 +212,7 @@ impl Acquire {
         let kept = expiries.quorum_until(|node| self.nodes[node].clock_advanced());
         if clock.now() >= t0 + kept {
             let defeat = Defeat::new(How::ClocksMoved, votes, &mut claim);
-            // Ahead of the next attempt in every lane, or that would run into it.
+            // Ahead of the next attempt in every pipeline, or that would run into it.
             let _ = claim.release().await;
             return Err(defeat);
         }

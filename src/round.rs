@@ -129,7 +129,7 @@ impl Home {
 }
 
 impl Round {
-    /// A2: sends to all nodes. When this returns, the request has its place in every node's lane.
+    /// A2: sends to all nodes. When this returns, the request has its place in every node's pipeline.
     pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, home: &Home) -> Round {
         let mut round = Round::new(nodes, budget, home);
         round.send(|_| request.clone());

@@ -320,7 +320,7 @@ impl Claim {
     }
 }
 
-/// A deletion that the next acquire of this process must be ordered after. Dropped once it has its place in the lane. When enough
+/// A deletion that the next acquire of this process must be ordered after. Dropped once it has its place in the pipeline. When enough
 /// of them are dropped, the next waiter is woken.
 struct Unsent(Arc<Freed>);
 

@@ -83,7 +83,7 @@ pub(crate) struct PendingDelete {
     pub(crate) request: Arc<Request>,
     /// A deletion that is in flight already, and when it was sent.
     pub(crate) in_flight: Option<(Instant, BoxFuture<'static, Answer>)>,
-    /// Dropped as soon as the deletion has its place in the lane: a later acquire is then ordered after it. Also dropped if the
+    /// Dropped as soon as the deletion has its place in the pipeline: a later acquire is then ordered after it. Also dropped if the
     /// node fails, so that no waiter waits for it.
     pub(crate) unsent: Option<Box<dyn Send>>,
     /// Called with the number of listeners that the deletion was announced to. Dropped uncalled if the node fails.
@@ -161,7 +161,7 @@ impl Cleanup {
 
     /// Accepts a key to delete. Neither blocks nor needs a runtime; does nothing once the manager's runtime has ended.
     ///
-    /// If a permit is free, the deletion has its place in the node's lane when this returns. A later acquire by the same task then
+    /// If a permit is free, the deletion has its place in the node's pipeline when this returns. A later acquire by the same task then
     /// does not find the key.
     pub(crate) fn delete(&self, node: usize, mut pending: PendingDelete) {
         let inbox = &self.inboxes[node];

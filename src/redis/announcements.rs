@@ -23,9 +23,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::address::{Addresses, pinned};
 use super::credentials::renewed_after;
+use super::endpoint::Endpoint;
 use super::fault;
-use super::general::{self, Task};
-use super::link::Endpoint;
+use super::fred_client::{self, Task};
 use super::script;
 use crate::node::{Fault, Listener, Listening};
 use crate::protocol::backoff::Backoff;
@@ -315,10 +315,10 @@ impl Connection {
             broadcast_channel_capacity: MOST_WAITING,
             ..Default::default()
         };
-        let connection = general::settings(endpoint.timeout);
+        let connection = fred_client::settings(endpoint.timeout);
         let client = Client::new(config, Some(performance), Some(connection), None);
         let messages = client.message_rx();
-        let task = general::start(&client).await?;
+        let task = fred_client::start(&client).await?;
         Ok(Connection {
             client,
             peer,
@@ -404,7 +404,7 @@ impl Connection {
         Box::pin(async move {
             let outcome = match subscribed {
                 Ok(()) => confirm(client, patience).await,
-                Err(error) => Err(general::refusal(&error)),
+                Err(error) => Err(fred_client::refusal(&error)),
             };
             (channels, outcome)
         })
@@ -414,11 +414,11 @@ impl Connection {
 /// Asks something whose answer shows that everything before it was done.
 async fn confirm(client: Client, patience: Duration) -> Result<(), Fault> {
     let question = vec![Value::from_static_str("subscribed")];
-    let asked = client.custom::<Value, Value>(general::command("PING"), question);
+    let asked = client.custom::<Value, Value>(fred_client::command("PING"), question);
     match timeout(patience, asked).await {
         Ok(Ok(answer)) if answer.as_str().as_deref() == Some("subscribed") => Ok(()),
         Ok(Ok(_)) => Err(fault::disconnected("answers are out of order".into())),
-        Ok(Err(error)) => Err(general::refusal(&error)),
+        Ok(Err(error)) => Err(fred_client::refusal(&error)),
         Err(_) => Err(fault::disconnected("no answer".into())),
     }
 }

@@ -1,4 +1,4 @@
-//! What is sent over a connection and awaits its reply: requests for locks that go out together, or a question beside them.
+//! What was sent over a connection and awaits its reply: a call of the script with one or several requests, or a command.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use super::resp::Value;
 use super::script::Item;
 use crate::node::{Action, Fault, News, Reply, Request};
 
-/// A connection is doubted after half a budget of silence (T4), so that another one can still be asked within the budget. But
-/// not before this long, however short the budgets.
+/// A connection is doubted after half a budget of silence, so that another one can still be asked within the budget (T4). This is the
+/// shortest such time, however short the budget.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(50);
-/// However long the budgets are: a second connection costs little, and a lease cannot wait.
+/// The longest such time, however long the budget: a second connection costs little, and a lease cannot wait.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A request and who waits for it.
-pub(super) struct Job {
+/// A request, and where its reply goes.
+pub(super) struct PendingRequest {
     pub(super) request: Request,
-    /// A9.
+    /// The last moment, on the node's clock, at which the node may execute it (A9).
     pub(super) latest: i64,
     pub(super) budget: Duration,
-    /// Why the confirmation of an extension counts for nothing on this node.
+    /// Why this node's confirmation of an extension does not count. `None` if it does.
     pub(super) objection: Option<Fault>,
     pub(super) reply: oneshot::Sender<Result<Reply, Fault>>,
 }
 
-impl Job {
-    /// T3: the caller has given up. What is not sent yet need not be.
+impl PendingRequest {
+    /// Returns whether the caller has given up. If so, a request that is still queued is not sent (T3).
     pub(super) fn is_abandoned(&self) -> bool {
         self.reply.is_closed()
     }
@@ -38,117 +38,129 @@ impl Job {
             (Ok(Reply::Extended), Some(fault)) => Err(fault),
             (reply, _) => reply,
         };
-        // Whoever has given up does not want to know.
+        // The caller may have given up.
         let _ = self.reply.send(reply);
     }
 
-    /// W1: whoever takes the lock next is in this process, and about to ask for it.
+    /// Returns whether this release hands the lock over within the process: its acquire follows at once (W1).
     pub(super) fn is_passing_on(&self) -> bool {
         let news = Some(News::PassedOn);
         matches!(self.request.action, Action::Release { news: told, .. } if told == news)
     }
 }
 
-/// Something in flight.
-pub(super) struct Pending {
+/// A call or a command in flight.
+pub(super) struct InFlight {
     pub(super) sent: Instant,
-    /// T4: the connection is doubted after so long a silence.
+    /// The connection is doubted after this long a silence (T4).
     pub(super) patience: Duration,
-    pub(super) what: What,
+    pub(super) sent_as: Sent,
 }
 
-pub(super) enum What {
+pub(super) enum Sent {
     Call(Call),
-    /// A command, and who waits for its reply.
-    Question(oneshot::Sender<Result<Value, Fault>>),
+    /// A command, and where its reply goes.
+    Command(oneshot::Sender<Result<Value, Fault>>),
 }
 
-impl Pending {
-    pub(super) fn call(call: Call, sent: Instant) -> Pending {
-        // The least patient caller decides.
-        let budget = call.jobs.iter().map(|job| job.budget).min().unwrap_or_default();
-        Pending {
+impl InFlight {
+    pub(super) fn call(call: Call, sent: Instant) -> InFlight {
+        // The shortest budget decides.
+        let budget = call
+            .requests
+            .iter()
+            .map(|request| request.budget)
+            .min()
+            .unwrap_or_default();
+        InFlight {
             sent,
             patience: (budget / 2).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE),
-            what: What::Call(call),
+            sent_as: Sent::Call(call),
         }
     }
 
-    pub(super) fn question(reply: oneshot::Sender<Result<Value, Fault>>, sent: Instant) -> Pending {
-        Pending {
+    pub(super) fn command(reply: oneshot::Sender<Result<Value, Fault>>, sent: Instant) -> InFlight {
+        InFlight {
             sent,
             patience: LONGEST_PATIENCE,
-            what: What::Question(reply),
+            sent_as: Sent::Command(reply),
         }
     }
 
-    /// Whether requests have gone out together.
+    /// Returns whether it is a call with several requests.
     pub(super) fn is_batch(&self) -> bool {
-        matches!(&self.what, What::Call(call) if call.jobs.len() > 1)
+        matches!(&self.sent_as, Sent::Call(call) if call.requests.len() > 1)
     }
 
     pub(super) fn is_call(&self) -> bool {
-        matches!(self.what, What::Call(_))
+        matches!(self.sent_as, Sent::Call(_))
     }
 
-    /// Tells all who wait that there will be no reply.
+    /// Fails all requests in it.
     pub(super) fn fail(self, fault: &Fault) {
-        match self.what {
-            What::Call(call) => answer_all(call.jobs, &Err(fault.clone())),
-            What::Question(reply) => drop(reply.send(Err(fault.clone()))),
+        match self.sent_as {
+            Sent::Call(call) => answer_all(call.requests, &Err(fault.clone())),
+            Sent::Command(reply) => drop(reply.send(Err(fault.clone()))),
         }
     }
 }
 
 /// One call of the script.
 pub(super) struct Call {
-    pub(super) jobs: Vec<Job>,
-    /// By the script's text: the server does not know its digest.
+    pub(super) requests: Vec<PendingRequest>,
+    /// Whether it was sent with the script's text, because the server does not know the digest.
     pub(super) by_text: bool,
-    /// By our clock, in microseconds.
+    /// When it was sent, in microseconds of our clock.
     pub(super) sent: i64,
 }
 
 impl Call {
     pub(super) fn items(&self) -> impl ExactSizeIterator<Item = Item<'_>> + Clone {
-        self.jobs.iter().map(|job| Item {
-            request: &job.request,
-            latest: job.latest,
+        self.requests.iter().map(|request| Item {
+            request: &request.request,
+            latest: request.latest,
         })
     }
 
-    /// Answers all who wait. Returns what is to be sent again, over the same connection: requests that were not executed, or that
-    /// may be executed twice, each batch with whether it goes by the script's text.
+    /// Answers the requests. Returns those to be sent again over the same connection, each batch with whether it carries the script's
+    /// text: requests that were not executed, or that may be executed twice.
     ///
-    /// Fails if the reply does not fit: it may be that to another request, and then so are all that follow.
-    pub(super) fn finish(self, link: &Link, reply: Value) -> Result<Vec<(bool, Vec<Job>)>, Fault> {
+    /// Fails if the reply does not fit the call. It may answer another one, and then every later reply does, too.
+    pub(super) fn finish(self, link: &Link, reply: Value) -> Result<Vec<(bool, Vec<PendingRequest>)>, Fault> {
         let replies = link
             .examine(reply)
             .and_then(|reply| link.replies(self.sent, reply, self.items()));
-        let Call { jobs, by_text, .. } = self;
+        let Call {
+            requests, by_text, ..
+        } = self;
         match replies {
-            // Not executed, so it may be sent once more (A8).
-            Err(Fault::NoScript) if !by_text => return Ok(vec![(true, jobs)]),
-            // One key outside of what the user may touch has the server refuse all. Each finds what it has done
-            // already, and so may be asked for again (A7).
-            Err(Fault::NoPermission { .. } | Fault::Server { .. }) if jobs.len() > 1 => {
-                return Ok(jobs.into_iter().map(|job| (by_text, vec![job])).collect());
+            // The server does not know the script, so it executed nothing: send again with the text (A8).
+            Err(Fault::NoScript) if !by_text => return Ok(vec![(true, requests)]),
+            // The server refuses the whole call if the user may not touch one of its keys. Send the requests one by one: each may be
+            // executed twice (A7).
+            Err(Fault::NoPermission { .. } | Fault::Server { .. }) if requests.len() > 1 => {
+                return Ok(requests
+                    .into_iter()
+                    .map(|request| (by_text, vec![request]))
+                    .collect());
             }
             Err(fault) => {
-                answer_all(jobs, &Err(fault.clone()));
+                answer_all(requests, &Err(fault.clone()));
                 if matches!(fault, Fault::Protocol { .. }) {
                     return Err(fault);
                 }
             }
-            Ok(replies) => jobs
+            Ok(replies) => requests
                 .into_iter()
                 .zip(replies)
-                .for_each(|(job, reply)| job.answer(reply)),
+                .for_each(|(request, reply)| request.answer(reply)),
         }
         Ok(Vec::new())
     }
 }
 
-pub(super) fn answer_all(jobs: Vec<Job>, reply: &Result<Reply, Fault>) {
-    jobs.into_iter().for_each(|job| job.answer(reply.clone()));
+pub(super) fn answer_all(requests: Vec<PendingRequest>, reply: &Result<Reply, Fault>) {
+    requests
+        .into_iter()
+        .for_each(|request| request.answer(reply.clone()));
 }

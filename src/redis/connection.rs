@@ -239,7 +239,7 @@ async fn encrypted(config: &Config, server: &Server, stream: TcpStream) -> Resul
 async fn encrypted(config: &Config, _: &Server, stream: TcpStream) -> Result<BoxSocket, Fault> {
     // Another crate may have given the client library TLS. A password must not go out in plain text.
     match config.uses_tls() {
-        true => Err(fault::disconnected(super::endpoint::NEEDS_TLS.into())),
+        true => Err(fault::disconnected(super::node_config::NEEDS_TLS.into())),
         false => Ok(Box::new(stream)),
     }
 }

@@ -1,21 +1,18 @@
-//! Opens a connection for locks, probes the server, and remembers what was found. A connection is used until it breaks, and never
-//! reconnected: `keeper.rs` makes the next one.
+//! A connection for locks that has passed the probe, and what the probe has found. It is used until it breaks, and never
+//! reconnected: `reconnect.rs` opens the next one.
 
-use std::collections::HashSet;
-use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio_util::bytes::BytesMut;
 use tokio_util::sync::CancellationToken;
 
-use super::NodeConfig;
-use super::address::Addresses;
 use super::connection::{Reader, Setup, Writer};
+use super::endpoint::Endpoint;
 use super::memory::{self, Identity};
-use super::probe::{self, Facts, Roll};
+use super::probe::{self, Facts};
 use super::resp::{self, Value};
 use super::script::Target;
 use super::time::ServerTime;
@@ -52,59 +49,6 @@ pub(super) struct Opened {
     pub(super) writer: Writer,
     /// How long its credentials are valid; `None`: for as long as it lives.
     pub(super) valid_for: Option<Duration>,
-}
-
-/// Who connects to what.
-pub(super) struct Endpoint {
-    pub(super) number: usize,
-    pub(super) name: Arc<str>,
-    pub(super) node: NodeConfig,
-    pub(super) addresses: Addresses,
-    pub(super) roll: Arc<Roll>,
-    /// In front of all keys.
-    pub(super) prefix: Arc<str>,
-    pub(super) timeout: Duration,
-    pub(super) time: Arc<ServerTime>,
-    /// How often addresses and records are looked at. Everybody has done so within this time.
-    pub(super) look_period: Duration,
-    /// The restart guard's.
-    pub(super) window: Duration,
-    /// The memory that the server at this node was found not to be, although its record says so.
-    pub(super) disowned: Arc<Mutex<Option<MemoryId>>>,
-    /// The memory that this client used last at the address, and when it looked at it last (microseconds of our clock).
-    pub(super) last_used: Mutex<Option<(MemoryId, i64)>>,
-    /// How many connections have passed the probe.
-    pub(super) opened: AtomicU64,
-    /// What was warned of: said once, and not with each connection.
-    pub(super) warned: Mutex<HashSet<String>>,
-}
-
-impl Endpoint {
-    /// Records that the memory has just been looked at.
-    pub(super) fn record_use(&self, memory: MemoryId) {
-        *lock(&self.last_used) = Some((memory, self.time.now()));
-    }
-
-    /// Whether the record of another memory is older than the last look at the memory that was used before it, by more than a
-    /// look period. `age` and `now` are in microseconds.
-    ///
-    /// The guard of a new memory begins when clients leave the old one. That of such an older memory began too early: the
-    /// address has led back, and locks were granted elsewhere meanwhile.
-    pub(super) fn is_outdated(&self, memory: MemoryId, age: i64, now: i64) -> bool {
-        let period = i64::try_from(self.look_period.as_micros()).unwrap_or(i64::MAX);
-        let last = *lock(&self.last_used);
-        last.is_some_and(|(used, at)| used != memory && age > now.saturating_sub(at).saturating_add(period))
-    }
-
-    fn warn_once(&self, what: String, warning: &dyn fmt::Display) {
-        if lock(&self.warned).insert(what) {
-            tracing::warn!(node = &*self.name, "{warning}");
-        }
-    }
-
-    pub(super) fn database(&self) -> u8 {
-        self.node.config().database.unwrap_or(0)
-    }
 }
 
 impl Link {
@@ -206,7 +150,7 @@ impl Link {
     ///
     /// Fails if another node of the set has come to be that server.
     pub(super) fn adopt(&self, endpoint: &Endpoint, before: Option<&Link>) -> Result<(), Fault> {
-        let entered = endpoint.roll.enter(
+        let entered = endpoint.run_ids.enter(
             endpoint.number,
             &endpoint.name,
             &self.process.run_id,

@@ -13,10 +13,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Part;
-use super::lane::Lane;
-use super::link::{Endpoint, Link};
-use super::membership::{Answer, Beginning, Decision, Membership};
-use super::registrar::{Act, Question, Registered, Registrar};
+use super::endpoint::Endpoint;
+use super::link::Link;
+use super::membership::{Beginning, Decision, LookAnswer, Membership};
+use super::pipeline::Pipeline;
+use super::registrar::{Act, Registered, Registrar, Registration};
 use crate::node::{Fault, NodeState};
 use crate::protocol::memory::MemoryId;
 use crate::sys::clock::Clock;
@@ -46,7 +47,7 @@ pub(super) struct Members {
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) endpoint: Arc<Endpoint>,
-    pub(super) lane: Arc<Lane>,
+    pub(super) pipeline: Arc<Pipeline>,
 }
 
 impl Member {
@@ -117,12 +118,12 @@ impl Members {
 
     /// Waits until each node has connected or failed to, but not for long.
     async fn gather(&self) {
-        let settled = |Member { lane, .. }: &Member| {
-            lane.link().is_some() || matches!(*lane.status().borrow(), NodeState::Down(_))
+        let settled = |Member { pipeline, .. }: &Member| {
+            pipeline.link().is_some() || matches!(*pipeline.status().borrow(), NodeState::Down(_))
         };
         let mut end = None;
         while !self.nodes.iter().all(settled) {
-            if self.nodes.iter().any(|node| node.lane.link().is_some()) {
+            if self.nodes.iter().any(|node| node.pipeline.link().is_some()) {
                 end = end.or(Some(Instant::now() + GATHER));
             }
             let over = async {
@@ -146,7 +147,7 @@ impl Members {
             .nodes
             .iter()
             .enumerate()
-            .filter_map(|(number, node)| Some((number, node.lane.link()?)))
+            .filter_map(|(number, node)| Some((number, node.pipeline.link()?)))
             .collect();
         let connected: Vec<(usize, MemoryId)> =
             Vec::from_iter(links.iter().map(|(number, link)| (*number, link.memory().id)));
@@ -161,7 +162,7 @@ impl Members {
         let mut asked = links;
         let mut answers = Vec::new();
         for _ in 0..MOST_TRIES {
-            let question = Question {
+            let registration = Registration {
                 act,
                 lease: self.longest_ttl + self.period,
                 fresh: self.period,
@@ -170,10 +171,10 @@ impl Members {
             };
             let asking = asked
                 .iter()
-                .map(|(number, link)| self.ask(*number, link, &question, was_stopped));
+                .map(|(number, link)| self.ask(*number, link, &registration, was_stopped));
             answers = Vec::from_iter(join_all(asking).await.into_iter().flatten());
             // A node that has not answered is not waited for again.
-            asked.retain(|(number, _)| answers.iter().any(|answer: &Answer| answer.number == *number));
+            asked.retain(|(number, _)| answers.iter().any(|answer: &LookAnswer| answer.number == *number));
             let in_conflict = lock(&self.membership).judge(self.clock.now(), &view, &answers);
             let told = |registered: &Registered| registered.added || registered.is_full;
             let all_added = answers.iter().all(|answer| told(&answer.registered));
@@ -187,10 +188,10 @@ impl Members {
         let (decisions, unsettled) =
             lock(&self.membership).decide(started, self.clock.now(), &view, &connected, &answers);
         for (number, decision) in decisions {
-            let lane = &self.nodes[number].lane;
+            let pipeline = &self.nodes[number].pipeline;
             match decision {
-                Decision::Admit(id, admission) => lane.admit(id, admission),
-                Decision::Full => lane.not_admitted(&Fault::OutOfMemory),
+                Decision::Admit(id, admission) => pipeline.admit(id, admission),
+                Decision::Full => pipeline.not_admitted(&Fault::OutOfMemory),
             }
         }
         unsettled
@@ -211,9 +212,9 @@ impl Members {
         &self,
         number: usize,
         link: &Arc<Link>,
-        question: &Question,
+        registration: &Registration,
         was_stopped: bool,
-    ) -> Option<Answer> {
+    ) -> Option<LookAnswer> {
         let node = &self.nodes[number];
         let asked = async {
             if was_stopped && !node.endpoint.addresses.lead_to(link.peer()).await {
@@ -221,14 +222,14 @@ impl Members {
                     reason: "its name leads elsewhere".into(),
                 });
             }
-            match self.registrar.register(&node.lane, link, question).await {
+            match self.registrar.register(&node.pipeline, link, registration).await {
                 // A node that is full grants no locks to others either. Leases go on.
                 Err(Fault::OutOfMemory) => {
-                    let look = Question {
+                    let look = Registration {
                         act: Act::Look,
-                        ..question.clone()
+                        ..registration.clone()
                     };
-                    let looked = self.registrar.register(&node.lane, link, &look).await;
+                    let looked = self.registrar.register(&node.pipeline, link, &look).await;
                     looked.map(|registered| Registered {
                         is_full: true,
                         ..registered
@@ -243,7 +244,7 @@ impl Members {
             Ok(registered) => registered,
             Err(fault) => {
                 tracing::debug!(node = &**node.address(), %fault, "list of nodes not registered");
-                node.lane.not_admitted(&fault);
+                node.pipeline.not_admitted(&fault);
                 link.consider(Some(&fault));
                 return None;
             }
@@ -260,7 +261,7 @@ impl Members {
             return None;
         }
         let memory = link.memory().id;
-        if !lock(&self.membership).remembers(number, memory, &registered, question.lease) {
+        if !lock(&self.membership).remembers(number, memory, &registered, registration.lease) {
             tracing::warn!(
                 node = &**node.address(),
                 "put back to an older state, or replaced by a copy: what it was told since is forgotten"
@@ -269,7 +270,7 @@ impl Members {
             return None;
         }
         node.endpoint.record_use(memory);
-        Some(Answer {
+        Some(LookAnswer {
             number,
             connection: link.serial(),
             memory,

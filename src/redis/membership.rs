@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::Part;
 use super::admission::Admission;
-use super::client;
 use super::registrar::{Other, Registered};
+use super::this_process;
 use crate::node::ListConflict;
 use crate::protocol::memory::MemoryId;
 use crate::protocol::view::{Difference, View};
@@ -70,7 +70,7 @@ struct Told {
 }
 
 /// A node's answer to a look.
-pub(super) struct Answer {
+pub(super) struct LookAnswer {
     pub(super) number: usize,
     /// Another number for each connection to the node.
     pub(super) connection: u64,
@@ -147,7 +147,7 @@ impl Membership {
     }
 
     /// Judges the lists of others: whether one of them is a conflict.
-    pub(super) fn judge(&mut self, now: Moment, view: &View, answers: &[Answer]) -> bool {
+    pub(super) fn judge(&mut self, now: Moment, view: &View, answers: &[LookAnswer]) -> bool {
         self.compatible.clear();
         let mut met: Option<(Arc<ListConflict>, Moment)> = None;
         for other in others(answers) {
@@ -160,7 +160,7 @@ impl Membership {
                         let conflict = ListConflict {
                             ours: view.addresses(),
                             theirs: theirs.addresses(),
-                            user: client::readable(&other.user).into(),
+                            user: this_process::readable(&other.user).into(),
                             remaining: other.remaining,
                         };
                         met = Some((Arc::new(conflict), until));
@@ -199,7 +199,7 @@ impl Membership {
         now: Moment,
         view: &View,
         connected: &[(usize, MemoryId)],
-        answers: &[Answer],
+        answers: &[LookAnswer],
     ) -> (Vec<(usize, Decision)>, Option<Duration>) {
         for answer in answers {
             self.nodes[answer.number].heard = Some(now);
@@ -324,7 +324,7 @@ impl Node {
     }
 }
 
-fn others(answers: &[Answer]) -> impl Iterator<Item = &Other> {
+fn others(answers: &[LookAnswer]) -> impl Iterator<Item = &Other> {
     answers.iter().flat_map(|answer| &answer.registered.others)
 }
 

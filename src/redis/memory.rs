@@ -1,8 +1,8 @@
 //! Finds out which memory a server is, and gives it a record if its memory begins now (M1).
 
 use super::connection::Setup;
+use super::endpoint::Endpoint;
 use super::fault;
-use super::link::Endpoint;
 use super::probe::Facts;
 use super::resp::{self, Value};
 use crate::node::{Fault, Unfit};
@@ -30,7 +30,7 @@ pub(super) async fn identify(
     endpoint: &Endpoint,
     facts: &Facts,
 ) -> Result<Identity, Fault> {
-    let known = endpoint.roll.check(endpoint.number, &facts.process.run_id);
+    let known = endpoint.run_ids.check(endpoint.number, &facts.process.run_id);
     known.map_err(Fault::Unfit)?;
     let (durability, shortcoming) = durability(setup, facts).await;
     let new = || {
@@ -56,7 +56,7 @@ pub(super) async fn identify(
             let is_disowned = *lock(&endpoint.disowned) == Some(record.id);
             let look = Look {
                 is_taken: is_disowned
-                    || endpoint.roll.is_taken(endpoint.number, record.id)
+                    || endpoint.run_ids.is_taken(endpoint.number, record.id)
                     || endpoint.is_outdated(record.id, seen.time.2.saturating_sub(record.since), seen.time.1),
                 has_registrations: seen.has_registrations,
             };

@@ -1,58 +1,58 @@
-//! Redis and Valkey masters behind the port; the one place that names the client library.
+//! Redis and Valkey masters behind the port (`node.rs`). The only folder that names the client library, fred.
 //!
-//! Requests for locks, and all that belongs to their connection, go over a connection of our own; announcements and
-//! `registrations` over the client library's.
+//! Entry point: [`RedisNode::set`]. Requests for locks, and everything that belongs to their connection, go over a connection of our
+//! own. Announcements, and the lists of nodes that people ask for, go over fred's. This folder knows nothing of attempts, leases or
+//! waiting. Rules: T, M, R1 to R3.
 //!
 //! | file | |
 //! |---|---|
-//! | `endpoint.rs` | URLs, and what else says how to reach a server |
-//! | `credentials.rs`, `blocking.rs` | passwords that change, and files read on threads |
-//! | `address.rs` | the addresses of its name |
-//! | `keeper.rs` | keeps a node connected |
-//! | `connection.rs`, `resp.rs` | the bytes of a connection for locks, and its protocol |
-//! | `general.rs` | how the client library connects and is asked |
-//! | `link.rs` | opens and probes a connection for locks |
+//! | `node_config.rs` | a node's URL and its other settings |
+//! | `credentials.rs`, `tls.rs` | passwords and certificates that change |
+//! | `address.rs`, `blocking.rs` | the addresses of a name; blocking work on threads |
+//! | `endpoint.rs` | what the connections to one node have in common |
+//! | `reconnect.rs` | keeps a node connected |
+//! | `connection.rs`, `resp.rs` | a connection's bytes, and their protocol |
+//! | `link.rs` | a connection that has passed the probe |
 //! | `probe.rs` | what a server must be before it may vote |
-//! | `memory.rs`, `record.lua` | which memory it is |
-//! | `members.rs` | which nodes this client and others use |
-//! | `membership.rs` | what follows from that |
-//! | `registrar.rs`, `views.lua` | how one node is told of that |
-//! | `registrations.rs`, `lists.lua` | what nodes know of that, for people |
+//! | `memory.rs`, `record.lua` | which memory a server is |
+//! | `pipeline.rs`, `call.rs` | the queue in front of a connection, and what is in flight on it |
+//! | `script.rs`, `lock.lua` | the script: its arguments and its replies |
+//! | `time.rs` | the node's clock, seen from here |
+//! | `fault.rs` | the servers' errors by their names |
+//! | `members.rs`, `membership.rs` | looks at all nodes, and the decisions that follow |
+//! | `registrar.rs`, `views.lua` | registers this client's list of nodes on one node |
 //! | `admission.rs` | whether a node's votes count |
-//! | `client.rs` | who this process is |
-//! | `lane.rs` | the queue in front of the connection |
-//! | `announcements.rs` | what the server tells of its own accord |
-//! | `call.rs` | what is in flight on the connection |
-//! | `script.rs`, `lock.lua` | what is sent, and what comes back |
-//! | `exchange.rs` | encodes and decodes it for tests that run the script (feature `testbed`) |
-//! | `time.rs` | its clock, seen from here |
-//! | `fault.rs` | errors by their right names |
-//! | `tls.rs` | certificates (feature `tls`) |
+//! | `this_process.rs` | the description of this process that others read |
+//! | `fred_client.rs` | a connection of the client library |
+//! | `announcements.rs` | subscriptions to releases |
+//! | `registrations.rs`, `lists.lua` | the registered lists of nodes, for people |
+//! | `exchange.rs` | the script's encoding, for tests that run it (feature `testbed`) |
 
 mod address;
 mod admission;
 mod announcements;
 mod blocking;
 mod call;
-mod client;
 mod connection;
 mod credentials;
 mod endpoint;
 #[cfg(feature = "testbed")]
 pub mod exchange;
 mod fault;
-mod general;
-mod keeper;
-mod lane;
+mod fred_client;
 mod link;
 mod members;
 mod membership;
 mod memory;
+mod node_config;
+mod pipeline;
 mod probe;
+mod reconnect;
 mod registrar;
 mod registrations;
 mod resp;
 mod script;
+mod this_process;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
@@ -67,7 +67,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use credentials::{Credentials, CredentialsProvider};
-pub use endpoint::NodeConfig;
+pub use node_config::NodeConfig;
 pub(crate) use registrations::registrations;
 pub use registrations::{NodeList, Registrations};
 #[cfg(feature = "tls")]
@@ -77,10 +77,10 @@ use crate::node::{Action, Fault, Listener, Listening, Node, NodeState, Reply, Re
 use crate::sys::clock::Clock;
 use address::Addresses;
 use announcements::Announcements;
-use lane::Lane;
-use link::Endpoint;
+use endpoint::Endpoint;
 use members::{Member, Members};
-use probe::Roll;
+use pipeline::Pipeline;
+use probe::RunIds;
 use time::ServerTime;
 
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(500);
 /// A Redis or Valkey master. Connects in the background, again and again, until it is dropped.
 pub(crate) struct RedisNode {
     name: Arc<str>,
-    lane: Arc<Lane>,
+    pipeline: Arc<Pipeline>,
     members: Arc<Members>,
     announcements: Announcements,
     _stop: Arc<DropGuard>,
@@ -144,7 +144,7 @@ impl RedisNode {
             longest_ttl,
             part,
         } = settings.clone();
-        let roll = Arc::new(Roll::default());
+        let run_ids = Arc::new(RunIds::default());
         let look_period = look_period(window);
         let member = |(number, config): (usize, NodeConfig)| {
             let name = config.name().clone();
@@ -155,7 +155,7 @@ impl RedisNode {
                 // A new server is to be connected to and probed within the period, too.
                 addresses: Addresses::new(config.config(), look_period / 2),
                 node: config,
-                roll: roll.clone(),
+                run_ids: run_ids.clone(),
                 prefix: prefix.clone(),
                 time: time.clone(),
                 timeout,
@@ -166,8 +166,8 @@ impl RedisNode {
                 opened: Default::default(),
                 warned: Mutex::default(),
             });
-            let lane = Arc::new(Lane::new(time));
-            Member { endpoint, lane }
+            let pipeline = Arc::new(Pipeline::new(time));
+            Member { endpoint, pipeline }
         };
         let nodes: Vec<Member> = configs.into_iter().enumerate().map(member).collect();
         let members = Arc::new(Members::new(
@@ -182,11 +182,11 @@ impl RedisNode {
         let stop = CancellationToken::new();
         runtime.spawn(stop.clone().run_until_cancelled_owned(members.clone().keep()));
         let stop_all = Arc::new(stop.clone().drop_guard());
-        let start = |Member { endpoint, lane }: Member| {
+        let start = |Member { endpoint, pipeline }: Member| {
             let name = endpoint.name.clone();
-            let kept = keeper::keep(endpoint.clone(), lane.clone(), members.clone());
+            let kept = reconnect::keep_connected(endpoint.clone(), pipeline.clone(), members.clone());
             let (announcements, heard) = Announcements::new(endpoint);
-            let ended = Ended(lane.clone());
+            let ended = Ended(pipeline.clone());
             runtime.spawn(stop.clone().run_until_cancelled_owned(async move {
                 let _ended = ended;
                 kept.await;
@@ -194,7 +194,7 @@ impl RedisNode {
             runtime.spawn(stop.clone().run_until_cancelled_owned(heard));
             Arc::new(RedisNode {
                 name,
-                lane,
+                pipeline,
                 members: members.clone(),
                 announcements,
                 _stop: stop_all.clone(),
@@ -205,7 +205,7 @@ impl RedisNode {
 
     /// The node's state, and notice of its changes.
     pub(crate) fn watch(&self) -> watch::Receiver<NodeState> {
-        self.lane.status().subscribe()
+        self.pipeline.status().subscribe()
     }
 }
 
@@ -214,8 +214,8 @@ fn look_period(window: Duration) -> Duration {
     (window / 6).clamp(SHORTEST_LOOK, LONGEST_LOOK)
 }
 
-/// Nobody keeps the lane connected any more: the node was dropped, or its runtime has ended.
-struct Ended(Arc<Lane>);
+/// Nobody keeps the pipeline connected any more: the node was dropped, or its runtime has ended.
+struct Ended(Arc<Pipeline>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -237,15 +237,15 @@ impl Node for RedisNode {
             };
             return std::future::ready(Err(fault)).boxed();
         }
-        self.lane.call(request, budget)
+        self.pipeline.call(request, budget)
     }
 
     fn connection(&self) -> Option<u64> {
-        Some(self.lane.connection())
+        Some(self.pipeline.connection())
     }
 
     fn epoch(&self) -> u64 {
-        self.lane.epoch()
+        self.pipeline.epoch()
     }
 
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
@@ -253,28 +253,28 @@ impl Node for RedisNode {
     }
 
     fn clock(&self) -> Option<u64> {
-        self.lane.clock()
+        self.pipeline.clock()
     }
 
     fn clock_advanced(&self) -> Duration {
-        self.lane.time().advanced()
+        self.pipeline.time().advanced()
     }
 
     fn left_out(&self, guard: Option<Duration>) -> Option<Fault> {
-        self.lane.left_out(guard)
+        self.pipeline.left_out(guard)
     }
 
     fn overdue(&self) -> Option<BoxFuture<'static, ()>> {
-        let lane = self.lane.clone();
-        let mut changes = lane.status().subscribe();
-        lane.is_overdue().then(|| {
-            let looked = async move { while lane.is_overdue() && changes.changed().await.is_ok() {} };
+        let pipeline = self.pipeline.clone();
+        let mut changes = pipeline.status().subscribe();
+        pipeline.is_overdue().then(|| {
+            let looked = async move { while pipeline.is_overdue() && changes.changed().await.is_ok() {} };
             looked.boxed()
         })
     }
 
     fn status(&self) -> NodeState {
-        self.lane.status().borrow().clone()
+        self.pipeline.status().borrow().clone()
     }
 }
 

@@ -111,7 +111,7 @@ fn numbers(version: &str) -> Option<(u32, u32)> {
 
 /// Which node of a set has claimed which server, by run id: no server votes twice.
 #[derive(Debug, Default)]
-pub(super) struct Roll(Mutex<HashMap<usize, Entry>>);
+pub(super) struct RunIds(Mutex<HashMap<usize, Entry>>);
 
 #[derive(Debug)]
 struct Entry {
@@ -120,7 +120,7 @@ struct Entry {
     memory: MemoryId,
 }
 
-impl Roll {
+impl RunIds {
     /// Refuses a server that another node than number `node` leads to already.
     pub(super) fn check(&self, node: usize, run_id: &Arc<str>) -> Result<(), Unfit> {
         refuse_twice(&lock(&self.0), node, run_id)
@@ -291,25 +291,25 @@ mod tests {
 
     #[test]
     fn a_memory_is_taken_while_another_node_is_known_to_be_it() {
-        let (roll, one, other) = (Roll::default(), MemoryId::from(7), MemoryId::from(8));
-        let enter = |node, name: &str, id| roll.enter(node, &name.into(), &name.into(), id).unwrap();
+        let (run_ids, one, other) = (RunIds::default(), MemoryId::from(7), MemoryId::from(8));
+        let enter = |node, name: &str, id| run_ids.enter(node, &name.into(), &name.into(), id).unwrap();
         enter(0, "a:1", one);
         enter(1, "b:1", other);
-        assert!(roll.is_taken(1, one) && !roll.is_taken(0, one));
+        assert!(run_ids.is_taken(1, one) && !run_ids.is_taken(0, one));
         enter(0, "restarted", other);
-        assert!(!roll.is_taken(1, one));
+        assert!(!run_ids.is_taken(1, one));
     }
 
     #[test]
     fn a_server_is_entered_once_and_a_restarted_one_again() {
-        let roll = Roll::default();
+        let run_ids = RunIds::default();
         let (a, b): (Arc<str>, Arc<str>) = ("a:1".into(), "b:1".into());
-        let enter = |node, name, run: &str| roll.enter(node, name, &run.into(), MemoryId::from(7));
+        let enter = |node, name, run: &str| run_ids.enter(node, name, &run.into(), MemoryId::from(7));
         enter(0, &a, "run1").unwrap();
         enter(0, &a, "run1").unwrap();
         let duplicate = Unfit::Duplicate { other: a.clone() };
         assert_eq!(enter(1, &b, "run1").unwrap_err(), duplicate);
-        assert_eq!(roll.check(1, &"run1".into()).unwrap_err(), duplicate);
+        assert_eq!(run_ids.check(1, &"run1".into()).unwrap_err(), duplicate);
         enter(0, &a, "run2").unwrap();
         enter(1, &b, "run1").unwrap();
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::client;
-use super::lane::Lane;
 use super::link::Link;
+use super::pipeline::Pipeline;
 use super::resp::{self, Value};
+use super::this_process;
 use crate::node::Fault;
 use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
 use crate::protocol::memory::Record;
@@ -17,7 +17,7 @@ const OTHER_MEMORY: i64 = -4;
 
 /// What a node is told, and asked.
 #[derive(Clone)]
-pub(super) struct Question {
+pub(super) struct Registration {
     pub(super) act: Act,
     /// For how long the list is to count as in use.
     pub(super) lease: Duration,
@@ -77,23 +77,23 @@ impl Registrar {
         Registrar {
             views_key: format!("{prefix}{VIEWS_SUFFIX}"),
             client_key: format!("{prefix}{:016x}{CLIENT_SUFFIX}", fastrand::u64(..)),
-            client: client::describe(),
+            client: this_process::describe(),
         }
     }
 
     /// Asks the node that the link leads to. Fails if the node has another memory than the link.
     pub(super) async fn register(
         &self,
-        lane: &Lane,
+        pipeline: &Pipeline,
         link: &Arc<Link>,
-        question: &Question,
+        registration: &Registration,
     ) -> Result<Registered, Fault> {
         let keys = [
             self.views_key.clone(),
             link.target().record_key.to_string(),
             self.client_key.clone(),
         ];
-        let act = match question.act {
+        let act = match registration.act {
             Act::Look => "look",
             Act::Add => "add",
             Act::Keep => "keep",
@@ -101,17 +101,17 @@ impl Registrar {
         let mut args = vec![
             Record::stamp(link.memory().id),
             act.to_owned(),
-            question.lease.as_millis().to_string(),
-            question.view.clone(),
+            registration.lease.as_millis().to_string(),
+            registration.view.clone(),
             self.client.clone(),
-            question.fresh.as_millis().to_string(),
+            registration.fresh.as_millis().to_string(),
         ];
-        args.extend(question.compatible.iter().cloned());
+        args.extend(registration.compatible.iter().cloned());
         let commands = [
             resp::command(&["INFO", "replication"]),
             resp::eval(VIEWS, &keys, &args),
         ];
-        let mut replies = lane.ask(link, &commands).await?.into_iter();
+        let mut replies = pipeline.ask(link, &commands).await?.into_iter();
         if let Some(info) = replies.next() {
             link.check_role(info.as_str().unwrap_or_default());
         }
@@ -120,7 +120,7 @@ impl Registrar {
             return Err(Fault::OtherMemory);
         }
         read(answer).ok_or_else(|| Fault::Protocol {
-            detail: "no lists of nodes in the answer to the question for them".into(),
+            detail: "no lists of nodes in the answer to the registration for them".into(),
         })
     }
 }

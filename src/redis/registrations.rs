@@ -10,9 +10,9 @@ use fred::types::Value;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::client::readable;
 use super::fault;
-use super::general::{self, command};
+use super::fred_client::{self, command};
+use super::this_process::readable;
 use super::{NodeConfig, address::Addresses};
 use crate::node::Fault;
 use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
@@ -104,8 +104,8 @@ async fn ask(config: NodeConfig, prefix: &str, patience: Duration) -> Result<Kno
     let addresses = Addresses::new(config.config(), patience);
     let peer = addresses.choose(addresses.find().await?).await?;
     let (config, _) = config.current().await?;
-    let client = general::client(&config, peer, patience);
-    let mut task = general::start(&client).await?;
+    let client = fred_client::client(&config, peer, patience);
+    let mut task = fred_client::start(&client).await?;
     tokio::select! {
         biased;
         known = read(&client, prefix) => known,
@@ -115,10 +115,10 @@ async fn ask(config: NodeConfig, prefix: &str, patience: Duration) -> Result<Kno
 
 async fn read(client: &Client, prefix: &str) -> Result<Known, Fault> {
     let key = format!("{prefix}{VIEWS_SUFFIX}");
-    let answer = general::run(client, LISTS, key).await?;
+    let answer = fred_client::run(client, LISTS, key).await?;
     let entries = answer
         .convert::<Vec<String>>()
-        .map_err(|error| general::refusal(&error))?;
+        .map_err(|error| fred_client::refusal(&error))?;
     let list = |entry: &[String]| {
         let remaining = entry[1].parse().map(Duration::from_millis).ok()?;
         Some((entry[0].parse().ok()?, remaining))

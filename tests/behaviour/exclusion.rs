@@ -92,7 +92,7 @@ async fn the_second_client_is_refused_with_what_every_node_said(world: &World) {
 async fn each_lease_has_a_token_of_its_own(world: &World) {
     let mut tokens = HashSet::new();
     for _ in 0..3 {
-        // What waits in a busy lane when the others have decided is not sent at all; that of a new client is idle.
+        // What waits in a busy pipeline when the others have decided is not sent at all; that of a new client is idle.
         let redlock = world.redlock().await;
         let resource = world.resource("job");
         let lease = redlock.lock(resource.as_str()).acquire().await.unwrap();

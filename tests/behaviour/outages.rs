@@ -199,7 +199,7 @@ async fn all_up(redlock: &Redlock) {
     .await;
 }
 
-/// Locks, and looks that all nodes take part. What waits in a busy lane when the others have decided is not sent, so it may
+/// Locks, and looks that all nodes take part. What waits in a busy pipeline when the others have decided is not sent, so it may
 /// take more than one try.
 async fn all_take_part(redlock: &Redlock, testbed: &Testbed) {
     eventually("every node has the key", || async {

@@ -197,7 +197,7 @@ impl Node for Diary {
     }
 }
 
-/// Else a lane might send the acquire once more, behind its deletion.
+/// Else a pipeline might send the acquire once more, behind its deletion.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_is_given_up_before_its_deletion_is_sent() {
     let entries = Arc::new(Mutex::new(Vec::new()));

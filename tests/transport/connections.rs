@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::log::Log;
 use crate::{PATIENCE, connect, eventually, grants, is_up, keys, only_fault, testbed};
 
-/// T4, A9: the lane gives the hung connection up, and what the old one still delivers is refused.
+/// T4, A9: the pipeline gives the hung connection up, and what the old one still delivers is refused.
 #[tokio::test]
 async fn a_hung_connection_is_replaced_and_its_leftovers_take_no_effect() {
     let testbed = testbed(1, false).await;

@@ -213,7 +213,7 @@ async fn what_waits_while_a_node_is_busy_goes_out_in_one_call() {
     assert_eq!(leases.len(), 2 * EACH);
     assert!(leases.iter().all(|lease| lease.is_held()));
     assert_eq!(keys(node).await, 2 * EACH as i64);
-    // The first ones found the lane idle.
+    // The first ones found the pipeline idle.
     let sent = calls(node, "evalsha").await - before;
     assert!(sent <= 4, "{} requests in {sent} calls", 4 * EACH);
 }

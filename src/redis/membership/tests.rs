@@ -33,7 +33,7 @@ impl Client {
     }
 
     /// Looks while all nodes are connected and these answer. Returns their admissions.
-    fn look(&mut self, answers: impl IntoIterator<Item = Answer>) -> Vec<(usize, Admission)> {
+    fn look(&mut self, answers: impl IntoIterator<Item = LookAnswer>) -> Vec<(usize, Admission)> {
         let answers = Vec::from_iter(answers);
         let mut connected: Vec<(usize, MemoryId)> = (0..3).map(|number| (number, memory(number))).collect();
         for answer in &answers {
@@ -52,7 +52,7 @@ impl Client {
     }
 
     /// Looks after a pause, when a single node answers.
-    fn look_after(&mut self, pause: Duration, answer: Answer) -> Option<Admission> {
+    fn look_after(&mut self, pause: Duration, answer: LookAnswer) -> Option<Admission> {
         self.now = self.now + pause;
         self.look([answer]).pop().map(|(_, admission)| admission)
     }
@@ -73,8 +73,8 @@ fn memory(number: usize) -> MemoryId {
 }
 
 /// The node has registered this client, and has known its list for long.
-fn answer(number: usize) -> Answer {
-    Answer {
+fn answer(number: usize) -> LookAnswer {
+    LookAnswer {
         number,
         connection: 0,
         memory: memory(number),
@@ -91,7 +91,7 @@ fn answer(number: usize) -> Answer {
 }
 
 /// The node also tells of another list, in use for ten seconds more.
-fn beside(mut answer: Answer, list: &[(usize, &str)]) -> Answer {
+fn beside(mut answer: LookAnswer, list: &[(usize, &str)]) -> LookAnswer {
     let node = |(id, address): &(usize, &str)| (Some(memory(*id)), Arc::from(*address));
     let view = View::new(list.iter().map(node));
     answer.registered.others = vec![Other {
@@ -141,7 +141,7 @@ fn a_doubt_ends_with_the_memory_that_it_is_about() {
     client.now = client.now + SECOND;
     client.look([answer(0), beside(answer(1), &other)]);
     // The node has the other memory now, and has told all of it.
-    let replaced = |number| Answer {
+    let replaced = |number| LookAnswer {
         memory: if number == 0 { memory(7) } else { memory(number) },
         ..answer(number)
     };
@@ -153,7 +153,7 @@ fn a_doubt_ends_with_the_memory_that_it_is_about() {
 #[test]
 fn others_have_to_be_met_anew_over_a_new_connection() {
     let mut client = Client::new();
-    let over = |connection| Answer {
+    let over = |connection| LookAnswer {
         connection,
         ..answer(0)
     };
@@ -170,7 +170,7 @@ fn others_have_to_be_met_anew_over_a_new_connection() {
 #[test]
 fn a_client_that_is_registered_everywhere_has_been_met() {
     let mut client = Client::new();
-    let young = |number| Answer {
+    let young = |number| LookAnswer {
         counts: false,
         ..answer(number)
     };
@@ -183,7 +183,7 @@ fn a_client_that_is_registered_everywhere_has_been_met() {
 #[test]
 fn a_new_memory_waits_until_all_have_heard_of_it_whose_votes_count() {
     let mut client = Client::admitted();
-    let new = || Answer {
+    let new = || LookAnswer {
         memory: memory(7),
         ..answer(0)
     };
@@ -198,7 +198,7 @@ fn a_new_memory_waits_until_all_have_heard_of_it_whose_votes_count() {
 
 #[test]
 fn a_node_that_is_full_keeps_what_it_was_told_and_admits_nothing_new() {
-    let full = || Answer {
+    let full = || LookAnswer {
         registered: Registered {
             added: false,
             is_full: true,

@@ -1,4 +1,4 @@
-//! The lane: one queue and one connection per node (T1), what came together goes out together (T2).
+//! The pipeline: one queue and one connection per node (T1), what came together goes out together (T2).
 
 mod state;
 
@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::bytes::BytesMut;
 
 use super::admission::Admission;
-use super::call::{Call, Job, Pending, What, answer_all};
+use super::call::{Call, InFlight, PendingRequest, Sent, answer_all};
 use super::connection::{Reader, Writer};
 use super::link::Link;
 use super::resp::Value;
@@ -31,7 +31,7 @@ const LARGEST_BATCH: usize = 128;
 /// From this length on, the queue is searched for requests whose caller is gone.
 const LONG_QUEUE: usize = 1_024;
 
-pub(super) struct Lane {
+pub(super) struct Pipeline {
     state: Mutex<State>,
     /// How often the order of requests was lost: the connection has changed, or a request was resent. Changed with the state locked.
     changes: AtomicU64,
@@ -42,9 +42,9 @@ pub(super) struct Lane {
     time: Arc<ServerTime>,
 }
 
-impl Lane {
+impl Pipeline {
     pub(super) fn new(time: Arc<ServerTime>) -> Self {
-        Lane {
+        Pipeline {
             state: Mutex::new(State::new()),
             changes: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
@@ -54,7 +54,7 @@ impl Lane {
         }
     }
 
-    /// Puts the request in its place in the lane, at once, and returns its reply.
+    /// Puts the request in its place in the pipeline, at once, and returns its reply.
     ///
     /// T3: a caller that gives up tears nothing down. What was sent goes on without it.
     pub(super) fn call(
@@ -75,24 +75,24 @@ impl Lane {
         }
         let (reply, answer) = oneshot::channel();
         let limit = state.admission.limit(&request.action, budget, moment);
-        let job = Job {
+        let request = PendingRequest {
             request,
             latest: self.time.latest(self.time.at(now), limit),
             budget,
             objection,
             reply,
         };
-        // T2: an idle lane sends at once, from here. A release that hands the lock over waits for the acquire that follows, so that
+        // T2: an idle pipeline sends at once, from here. A release that hands the lock over waits for the acquire that follows, so that
         // both go out in one call.
-        if state.is_idle() && !job.is_passing_on() {
-            self.put(&mut state, vec![job], false, now);
+        if state.is_idle() && !request.is_passing_on() {
+            self.put(&mut state, vec![request], false, now);
             state.flush();
         } else {
             if state.queue.len() >= state.prune_at {
-                state.queue.retain(|job| !job.is_abandoned());
+                state.queue.retain(|request| !request.is_abandoned());
                 state.prune_at = LONG_QUEUE.max(2 * state.queue.len());
             }
-            state.queue.push_back(job);
+            state.queue.push_back(request);
             if state.may_send() {
                 state.task.wake_by_ref();
             }
@@ -107,7 +107,7 @@ impl Lane {
             let now = Instant::now();
             let asked = commands.iter().map(|command| {
                 let (reply, answer) = oneshot::channel();
-                state.put(link, Pending::question(reply, now), |to| {
+                state.put(link, InFlight::command(reply, now), |to| {
                     to.extend_from_slice(command)
                 });
                 answer
@@ -187,9 +187,9 @@ impl Lane {
             state.in_flight.pop_front()
         };
         self.set_doubted(false);
-        match pending.map(|pending| pending.what) {
-            Some(What::Call(call)) => self.send_again(link, call.finish(link, reply)?),
-            Some(What::Question(asked)) => drop(asked.send(reply.into_result())),
+        match pending.map(|pending| pending.sent_as) {
+            Some(Sent::Call(call)) => self.send_again(link, call.finish(link, reply)?),
+            Some(Sent::Command(asked)) => drop(asked.send(reply.into_result())),
             None => {
                 return Err(Fault::Protocol {
                     detail: "a reply to nothing".into(),
@@ -201,56 +201,60 @@ impl Lane {
 
     fn send_next(&self) {
         let mut state = self.state();
-        let mut jobs: Vec<Job> = Vec::with_capacity(state.queue.len().min(LARGEST_BATCH));
-        while jobs.len() < LARGEST_BATCH {
+        let mut requests: Vec<PendingRequest> = Vec::with_capacity(state.queue.len().min(LARGEST_BATCH));
+        while requests.len() < LARGEST_BATCH {
             match state.queue.pop_front() {
-                Some(job) if job.is_abandoned() => {}
-                Some(job) => jobs.push(job),
+                Some(request) if request.is_abandoned() => {}
+                Some(request) => requests.push(request),
                 None => {
                     state.prune_at = LONG_QUEUE;
                     break;
                 }
             }
         }
-        if !jobs.is_empty() {
-            self.put(&mut state, jobs, false, Instant::now());
+        if !requests.is_empty() {
+            self.put(&mut state, requests, false, Instant::now());
             state.flush();
         }
     }
 
     /// Puts a call into the connection's buffer, while the state is locked, so that nothing can overtake it.
-    fn put(&self, state: &mut State, jobs: Vec<Job>, by_text: bool, now: Instant) {
+    fn put(&self, state: &mut State, requests: Vec<PendingRequest>, by_text: bool, now: Instant) {
         let sent = self.time.at(now);
-        let call = Call { jobs, by_text, sent };
+        let call = Call {
+            requests,
+            by_text,
+            sent,
+        };
         let Some((link, writer)) = &mut state.up else {
             let fault = state.down.clone();
-            return answer_all(call.jobs, &Err(fault));
+            return answer_all(call.requests, &Err(fault));
         };
         link.encode(call.items(), by_text, writer.unsent());
-        state.watch(Pending::call(call, now));
+        state.watch(InFlight::call(call, now));
     }
 
     /// Resends requests whose callers still wait. A caller that has given up may have sent a release, which the acquire must not
     /// follow (A6).
-    fn send_again(&self, link: &Arc<Link>, again: Vec<(bool, Vec<Job>)>) {
-        for (by_text, mut jobs) in again {
+    fn send_again(&self, link: &Arc<Link>, again: Vec<(bool, Vec<PendingRequest>)>) {
+        for (by_text, mut requests) in again {
             // Locked first: from here on, a release comes behind this.
             let mut state = self.state();
-            jobs.retain(|job| !job.is_abandoned());
-            if jobs.is_empty() {
+            requests.retain(|request| !request.is_abandoned());
+            if requests.is_empty() {
                 continue;
             }
             // The next connection may lead to another memory, which nobody has admitted.
             if !state.leads_over(link) {
                 let fault = state.down.clone();
                 drop(state);
-                answer_all(jobs, &Err(fault));
+                answer_all(requests, &Err(fault));
                 continue;
             }
             // The request now stands behind later ones, perhaps behind its own release. A new number tells callers that the order is
             // lost (A6).
             self.changes.fetch_add(1, SeqCst);
-            self.put(&mut state, jobs, by_text, Instant::now());
+            self.put(&mut state, requests, by_text, Instant::now());
             state.flush();
         }
     }
@@ -281,7 +285,7 @@ impl Lane {
         let _ = changes.wait_for(|now| *now == doubted).await;
     }
 
-    /// The lane has a connection, perhaps in place of another one. It counts as up once it is admitted; at once, if the memory was
+    /// The pipeline has a connection, perhaps in place of another one. It counts as up once it is admitted; at once, if the memory was
     /// before. What is in flight on the other one has failed.
     pub(super) fn up(&self, link: Arc<Link>, writer: Writer) {
         let id = link.memory().id;
@@ -313,7 +317,7 @@ impl Lane {
             .for_each(|pending| pending.fail(&lost_for(replaced)));
         unsent
             .into_iter()
-            .for_each(|job| job.answer(Err(Fault::Unregistered)));
+            .for_each(|request| request.answer(Err(Fault::Unregistered)));
     }
 
     /// What the node may be asked over the connection that leads to the memory `id`, if that is still the one in use.
@@ -367,7 +371,9 @@ impl Lane {
             _ => lost_for("closed before the answer"),
         };
         lost.into_iter().for_each(|pending| pending.fail(&closed));
-        unsent.into_iter().for_each(|job| job.answer(Err(fault.clone())));
+        unsent
+            .into_iter()
+            .for_each(|request| request.answer(Err(fault.clone())));
     }
 
     /// A number that is another one whenever the order of what was sent before is lost.

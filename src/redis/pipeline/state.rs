@@ -1,4 +1,4 @@
-//! A lane's connection, its queue, and what is in flight.
+//! A pipeline's connection, its queue, and what is in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::bytes::BytesMut;
 
 use super::super::admission::Admission;
-use super::super::call::{Job, Pending};
+use super::super::call::{InFlight, PendingRequest};
 use super::super::connection::Writer;
 use super::super::link::Link;
 use super::LONG_QUEUE;
@@ -18,17 +18,17 @@ use crate::protocol::memory::MemoryId;
 /// Most calls in flight from the queue. More would only make the batches smaller.
 const MOST_CALLS: usize = 2;
 
-/// What a lane's lock protects.
+/// What a pipeline's lock protects.
 pub(super) struct State {
     pub(super) up: Option<(Arc<Link>, Writer)>,
     pub(super) down: Fault,
     pub(super) admission: Admission,
     /// The memory that the last connection led to.
     pub(super) memory: Option<MemoryId>,
-    pub(super) queue: VecDeque<Job>,
+    pub(super) queue: VecDeque<PendingRequest>,
     pub(super) prune_at: usize,
     /// What was sent and has no reply yet, in the order in which the replies come.
-    pub(super) in_flight: VecDeque<Pending>,
+    pub(super) in_flight: VecDeque<InFlight>,
     /// T4: when the connection was made, or the last reply came; and whether one has.
     pub(super) heard: Instant,
     pub(super) has_answered: bool,
@@ -71,7 +71,7 @@ impl State {
     /// Whether a request may be sent at once: nothing is queued, fewer than `MOST_CALLS` calls are in flight, and none is a batch.
     /// After an acquire, its release finds the slower nodes like that.
     pub(super) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.may_send() && !self.in_flight.iter().any(Pending::is_batch)
+        self.queue.is_empty() && self.may_send() && !self.in_flight.iter().any(InFlight::is_batch)
     }
 
     pub(super) fn may_send(&self) -> bool {
@@ -80,7 +80,7 @@ impl State {
 
     /// Puts something into the buffer of this connection. Where it is no longer the one in use, the sender of `pending` is
     /// dropped.
-    pub(super) fn put(&mut self, link: &Arc<Link>, pending: Pending, encode: impl FnOnce(&mut BytesMut)) {
+    pub(super) fn put(&mut self, link: &Arc<Link>, pending: InFlight, encode: impl FnOnce(&mut BytesMut)) {
         if !self.leads_over(link) {
             return;
         }
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Awaits a reply.
-    pub(super) fn watch(&mut self, pending: Pending) {
+    pub(super) fn watch(&mut self, pending: InFlight) {
         let due = pending.sent + pending.patience;
         if self.watched_until.is_none_or(|until| due < until) {
             self.task.wake_by_ref();
@@ -101,7 +101,7 @@ impl State {
 
     /// T4: when the connection is doubted, unless a reply comes. `None` if none is awaited.
     pub(super) fn doubted_from(&self) -> Option<Instant> {
-        let due = |pending: &Pending| self.heard.max(pending.sent) + pending.patience;
+        let due = |pending: &InFlight| self.heard.max(pending.sent) + pending.patience;
         self.in_flight.iter().map(due).min()
     }
 

@@ -1,4 +1,4 @@
-//! Keeps one node connected: opens a link, hands it to the lane, waits for its end, and starts again.
+//! Keeps one node connected: opens a link, hands it to the pipeline, waits for its end, and starts again.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,10 +9,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::connection::authentication;
 use super::credentials::{SHORTEST_PERIOD, renewed_after};
+use super::endpoint::Endpoint;
 use super::fault;
-use super::lane::Lane;
-use super::link::{Endpoint, Link, Opened};
+use super::link::{Link, Opened};
 use super::members::Members;
+use super::pipeline::Pipeline;
 use crate::node::Fault;
 use crate::protocol::backoff::Backoff;
 
@@ -34,17 +35,17 @@ const GRACE: Duration = Duration::from_millis(500);
 type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened, Fault>> + Send + 'a>>;
 
 /// Runs until dropped.
-pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>, members: Arc<Members>) {
+pub(super) async fn keep_connected(endpoint: Arc<Endpoint>, pipeline: Arc<Pipeline>, members: Arc<Members>) {
     let mut breaker = Breaker::default();
     let mut opening: Opening<'_> = Box::pin(Link::open(&endpoint));
     loop {
         let adopted = opening.await.and_then(|opened| adopt(&endpoint, opened, None));
         let (end, fault, next) = match adopted {
-            Ok(opened) => serve(&endpoint, &lane, &members, opened).await,
+            Ok(opened) => serve(&endpoint, &pipeline, &members, opened).await,
             Err(fault) => (End::Failed, fault, None),
         };
         endpoint.addresses.set_current(None);
-        lane.down(&fault);
+        pipeline.down(&fault);
         // The loss is announced once: each announcement makes the client look at all nodes.
         if breaker.is_closed() || end == End::Served {
             tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
@@ -64,7 +65,7 @@ pub(super) async fn keep(endpoint: Arc<Endpoint>, lane: Arc<Lane>, members: Arc<
 /// connection that is still being opened.
 async fn serve<'a>(
     endpoint: &'a Endpoint,
-    lane: &Lane,
+    pipeline: &Pipeline,
     members: &Members,
     mut opened: Opened,
 ) -> (End, Fault, Option<Opening<'a>>) {
@@ -79,7 +80,7 @@ async fn serve<'a>(
         } = opened;
         let link = Arc::new(link);
         let since = Instant::now();
-        lane.up(Arc::clone(&link), writer);
+        pipeline.up(Arc::clone(&link), writer);
         members.changed();
         endpoint.addresses.set_current(link.peer());
         let closed = || match link.has_served() || since.elapsed() > SLOWEST {
@@ -88,26 +89,26 @@ async fn serve<'a>(
         };
         opened = tokio::select! {
             biased; // what has come is taken in first
-            fault = lane.serve(&link, &mut reader) => return (closed(), fault::before(fault), None),
+            fault = pipeline.serve(&link, &mut reader) => return (closed(), fault::before(fault), None),
             fault = link.changed() => return (closed(), fault, None),
             // The next iteration drops the old connection, which resets it.
-            replaced = replacement(endpoint, lane, &link, is_suspect) => match replaced {
+            replaced = replacement(endpoint, pipeline, &link, is_suspect) => match replaced {
                 Ok(next) => {
-                    is_suspect = !lane.has_answered();
+                    is_suspect = !pipeline.has_answered();
                     next
                 }
                 Err(next) => {
-                    let end = if lane.has_answered() { End::Served } else { End::Hung };
+                    let end = if pipeline.has_answered() { End::Served } else { End::Hung };
                     return (end, fault::disconnected("no answer for too long".into()), next);
                 }
             },
-            never = reauthenticate(endpoint, lane, &link, valid_for) => match never {},
+            never = reauthenticate(endpoint, pipeline, &link, valid_for) => match never {},
             next = follow(endpoint, &link) => {
                 if let (Some(from), Some(to)) = (link.peer(), next.link.peer()) {
                     tracing::info!(node = &*endpoint.name, %from, %to, "node moved: its name leads there now");
                 }
                 // Ends what is in flight on the old one.
-                lane.down(&fault::disconnected("the node's name leads elsewhere".into()));
+                pipeline.down(&fault::disconnected("the node's name leads elsewhere".into()));
                 next
             }
         };
@@ -118,30 +119,30 @@ async fn serve<'a>(
 /// one in use has answered. If neither has come to anything within the grace, returns what is still being opened.
 async fn replacement<'a>(
     endpoint: &'a Endpoint,
-    lane: &Lane,
+    pipeline: &Pipeline,
     link: &Link,
     is_suspect: bool,
 ) -> Result<Opened, Option<Opening<'a>>> {
     let mut end = Instant::now();
     loop {
-        lane.wait_until_doubted().await;
+        pipeline.wait_until_doubted().await;
         // A node that is slow each time is not connected to each time.
         tokio::select! {
-            () = lane.wait_until_trusted() => continue,
+            () = pipeline.wait_until_trusted() => continue,
             () = sleep_until(end) => {}
         }
         end = Instant::now() + GRACE;
         // R3: a server that passes the probe and then hangs, time and again.
-        if is_suspect && !lane.has_answered() {
+        if is_suspect && !pipeline.has_answered() {
             tokio::select! {
-                () = lane.wait_until_trusted() => continue,
+                () = pipeline.wait_until_trusted() => continue,
                 () = sleep_until(end) => return Err(None),
             }
         }
         let mut opening: Opening<'a> = Box::pin(Link::open(endpoint));
         tokio::select! {
             biased;
-            () = lane.wait_until_trusted() => {}
+            () = pipeline.wait_until_trusted() => {}
             outcome = &mut opening => match outcome.and_then(|opened| adopt(endpoint, opened, Some(link))) {
                 Ok(mut opened) => {
                     opened.link.take_the_place_of(link);
@@ -151,7 +152,7 @@ async fn replacement<'a>(
                 Err(fault) => {
                     tracing::debug!(node = &*endpoint.name, %fault, "connection silent, and no other one to be had");
                     tokio::select! {
-                        () = lane.wait_until_trusted() => {}
+                        () = pipeline.wait_until_trusted() => {}
                         () = sleep_until(end) => return Err(None),
                     }
                 }
@@ -183,7 +184,7 @@ async fn follow(endpoint: &Endpoint, link: &Link) -> Opened {
 /// Authenticates again before the credentials expire, for as long as the connection lives. Never completes.
 async fn reauthenticate(
     endpoint: &Endpoint,
-    lane: &Lane,
+    pipeline: &Pipeline,
     link: &Arc<Link>,
     valid_for: Option<Duration>,
 ) -> Infallible {
@@ -196,7 +197,7 @@ async fn reauthenticate(
         let renewed = async {
             let (config, valid_for) = endpoint.node.with_current_credentials().await?;
             let commands = Vec::from_iter(authentication(&config));
-            let replies = lane.ask(link, &commands).await?;
+            let replies = pipeline.ask(link, &commands).await?;
             match replies.iter().all(|reply| reply.as_str() == Some("OK")) {
                 true => Ok(valid_for),
                 false => Err(fault::disconnected("AUTH is not answered with OK".into())),
