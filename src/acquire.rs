@@ -5,20 +5,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::error::{AcquireError, Votes};
+use crate::error::AcquireError;
 use crate::head::Head;
 use crate::keys::claim::Claim;
 use crate::keys::cleanup::Cleanup;
 use crate::lease::Lease;
 use crate::lease::state::LeaseState;
-use crate::options::{Question, Terms};
+use crate::options::{LockSettings, RequestParams};
 use crate::protocol::quorum::Verdict;
 use crate::queue::{Held, Place, Queues};
 use crate::round::{Nodes, may_retry};
 use crate::sys::timer::sleep_until;
+use crate::votes::Votes;
 use crate::wait::Waiting;
 
-/// Where some of those who wait ask on other terms, what was out of reach so recently is not asked for again on the same terms.
+/// Where some of those who wait ask on other settings, what was out of reach so recently is not asked for again on the same settings.
 const JUST_NOW: Duration = Duration::from_millis(100);
 
 /// One acquire.
@@ -28,7 +29,7 @@ pub(crate) struct Acquire {
     pub(crate) queues: Queues<Arc<Told>>,
     pub(crate) resource: Arc<str>,
     pub(crate) key: Arc<str>,
-    pub(crate) terms: Terms,
+    pub(crate) settings: LockSettings,
     pub(crate) waiting: Waiting,
 }
 
@@ -45,10 +46,10 @@ impl Acquire {
 
     /// W1: one of this process at a time.
     pub(crate) async fn queued(mut self) -> Result<Lease, AcquireError> {
-        let home = self.cleanup.home().clone();
-        let mut place = self.queues.enter(&self.key, self.terms.question());
+        let context = self.cleanup.context().clone();
+        let mut place = self.queues.enter(&self.key, self.settings.request_params());
         loop {
-            let in_front = place.reach_the_front(self.waiting.end(), &home.runtime).await;
+            let in_front = place.reach_the_front(self.waiting.end(), &context.runtime).await;
             if !in_front {
                 return self.last_question(&place).await;
             }
@@ -64,7 +65,7 @@ impl Acquire {
                     continue;
                 }
             }
-            let mut head = Head::new(&place, &self.nodes, &home);
+            let mut head = Head::new(&place, &self.nodes, &context);
             head.wait_for_the_others(place.told().is_some(), &mut self.waiting)
                 .await;
             let moment = loop {
@@ -82,7 +83,7 @@ impl Acquire {
                 let Some(moment) = moment else {
                     return Err(self.failed(defeat));
                 };
-                // What is out of reach for this one may be had on the terms of another.
+                // What is out of reach for this one may be had on the settings of another.
                 if !defeat.is_for_all() && place.is_mixed() {
                     break moment;
                 }
@@ -97,12 +98,12 @@ impl Acquire {
     /// Waits without a place in front.
     async fn rest(&self, until: Instant) {
         let until = self.waiting.end().map_or(until, |end| until.min(end));
-        sleep_until(&self.cleanup.home().runtime, until).await;
+        sleep_until(&self.cleanup.context().runtime, until).await;
     }
 
     /// Time is up: asks, if nobody in this process has since this one came, for all who have no time left either.
     async fn last_question(mut self, place: &Place<Arc<Told>>) -> Result<Lease, AcquireError> {
-        let home = self.cleanup.home().clone();
+        let context = self.cleanup.context().clone();
         let told = |acquire: &Self| {
             let still_held = || {
                 place
@@ -114,7 +115,9 @@ impl Acquire {
         if let Some(told) = told(&self) {
             return Err(self.failed(told.defeat_now()));
         }
-        let _alone = place.last_question(self.terms.node_budget, &home.runtime).await;
+        let _alone = place
+            .last_question(self.settings.node_budget, &context.runtime)
+            .await;
         if let Some(told) = told(&self) {
             return Err(self.failed(told.defeat_now()));
         }
@@ -133,7 +136,7 @@ impl Acquire {
     /// What somebody in this process was told since this one came, if this one would have been told the same.
     fn recently_told(&self, place: &Place<Arc<Told>>) -> Option<Arc<Told>> {
         place.told().filter(|told| {
-            let is_for_us = told.defeat.is_for_all() || told.question == self.terms.question();
+            let is_for_us = told.defeat.is_for_all() || told.question == self.settings.request_params();
             is_for_us && told.at >= self.waiting.started()
         })
     }
@@ -141,7 +144,7 @@ impl Acquire {
     fn tell(&self, place: &Place<Arc<Told>>, defeat: &Defeat) {
         place.tell(Some(Arc::new(Told {
             at: Instant::now(),
-            question: self.terms.question(),
+            question: self.settings.request_params(),
             defeat: defeat.clone(),
             out_of_reach_since: self.waiting.out_of_reach_since(),
         })));
@@ -156,8 +159,8 @@ impl Acquire {
             // Earlier steps of clocks are known now, and own leftovers are deleted ahead of the next attempt.
             How::ClocksMoved | How::InOwnWay => true,
             How::NoQuorum => {
-                let (limit, home) = (self.terms.node_budget, self.cleanup.home());
-                may_retry(&self.nodes, &defeat.votes, limit, home).await
+                let (limit, context) = (self.settings.node_budget, self.cleanup.context());
+                may_retry(&self.nodes, &defeat.votes, limit, context).await
             }
             How::Held | How::TooLate => false,
         };
@@ -169,8 +172,8 @@ impl Acquire {
     }
 
     async fn attempt_once(&self) -> Result<Lease, Defeat> {
-        let (cleanup, terms) = (&self.cleanup, &self.terms);
-        let mut claim = Claim::acquire(&self.nodes, cleanup, self.key.clone(), terms);
+        let (cleanup, settings) = (&self.cleanup, &self.settings);
+        let mut claim = Claim::acquire(&self.nodes, cleanup, self.key.clone(), settings);
         // A lost claim is dropped on return, and so cleaned up (A6).
         if claim.verdict().await != Verdict::Won {
             // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
@@ -186,16 +189,16 @@ impl Acquire {
             return Err(Defeat::new(how, votes, &mut claim));
         }
         let t0 = claim.t0();
-        let (token, votes) = match terms.fencing {
-            true => claim.certify(terms).await,
+        let (token, votes) = match settings.fencing {
+            true => claim.certify(settings).await,
             false => (None, claim.attempt().votes()),
         };
         // A5: checked when everything that had to be awaited has been.
-        let clock = &cleanup.home().clock;
-        if clock.now() >= t0 + terms.believable {
+        let clock = &cleanup.context().clock;
+        if clock.now() >= t0 + settings.validity {
             return Err(Defeat::new(How::TooLate, votes, &mut claim));
         }
-        if terms.fencing && token.is_none() {
+        if settings.fencing && token.is_none() {
             let how = match votes.responsive() {
                 true => How::Held,
                 false => How::NoQuorum,
@@ -208,7 +211,7 @@ impl Acquire {
             return Err(Defeat::new(How::NoQuorum, votes, &mut claim));
         }
         // Where nodes' clocks were put forward meanwhile, it may be later than that for them.
-        let expiries = claim.expiries(&votes, terms);
+        let expiries = claim.expiries(&votes, settings);
         let kept = expiries.quorum_until(|node| self.nodes[node].clock_advanced());
         if clock.now() >= t0 + kept {
             let defeat = Defeat::new(How::ClocksMoved, votes, &mut claim);
@@ -219,7 +222,7 @@ impl Acquire {
         let round_trip = claim.attempt().round_trip();
         let (holding, held_by) = self.queues.got(&self.key, self.nodes.len(), round_trip);
         claim.won(Arc::new(holding));
-        let state = LeaseState::new(self.resource.clone(), *terms, votes, token, expiries, claim);
+        let state = LeaseState::new(self.resource.clone(), *settings, votes, token, expiries, claim);
         let lease = Lease::start(state);
         let held: Weak<LeaseState> = Arc::downgrade(lease.state());
         held_by.is(held);
@@ -275,7 +278,7 @@ fn tell_no_outage(place: &Place<Arc<Told>>) {
 /// What whoever is in front of a queue was told last.
 pub(crate) struct Told {
     at: Instant,
-    question: Question,
+    question: RequestParams,
     defeat: Defeat,
     out_of_reach_since: Option<Instant>,
 }
@@ -319,7 +322,7 @@ impl Defeat {
         }
     }
 
-    /// Whether it would have been the same whatever the terms: somebody else has it.
+    /// Whether it would have been the same whatever the settings: somebody else has it.
     fn is_for_all(&self) -> bool {
         self.how == How::Held
     }

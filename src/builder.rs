@@ -8,16 +8,17 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::error::{ConnectError, NodeVote, Votes};
+use crate::context::{Context, Owners};
+use crate::error::ConnectError;
 use crate::node::{Fault, Node, NodeState, OwnerToken};
 use crate::options::{self, Backoff, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, OptionError, Wait};
 use crate::protocol::quorum::quorum;
 use crate::redis::{NodeConfig, Part, RedisNode, Registrations, Settings, registrations};
 use crate::redlock::Redlock;
-use crate::round::{Home, Owners};
 use crate::sys::clock::{self, Clock, Slept};
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
+use crate::votes::{NodeVote, Votes};
 
 /// Once a quorum is up, the others get this long to be found misconfigured.
 const GRACE: Duration = Duration::from_millis(250);
@@ -256,7 +257,7 @@ impl RedlockBuilder {
             return Err(OptionError::ConnectTimeout { timeout }.into());
         }
         let defaults = self.defaults.of_manager();
-        let terms = defaults.terms()?;
+        let settings = defaults.settings()?;
         options::check_prefix(&self.prefix)?;
         let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
         check_count(configs.len())?;
@@ -272,18 +273,24 @@ impl RedlockBuilder {
             }
         }
         let owners = Arc::new(OwnerToken::random);
-        let home = Home::new(runtime, Clock::new(self.slept), configs.len(), owners);
-        let settings = Settings {
+        let context = Context::new(runtime, Clock::new(self.slept), configs.len(), owners);
+        let node_settings = Settings {
             prefix: (*self.prefix).into(),
             timeout,
             window: defaults.guard_window,
             longest_ttl: defaults.longest_ttl,
             part: self.part,
         };
-        let nodes = RedisNode::set(configs, &settings, &home.runtime, &home.clock, &home.closed);
-        quorum_is_up(&nodes, timeout, terms.guard, self.part, &home.runtime).await?;
+        let nodes = RedisNode::set(
+            configs,
+            &node_settings,
+            &context.runtime,
+            &context.clock,
+            &context.closed,
+        );
+        quorum_is_up(&nodes, timeout, settings.guard, self.part, &context.runtime).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
-        Ok(Redlock::from_parts(nodes, self.prefix, defaults, home))
+        Ok(Redlock::from_parts(nodes, self.prefix, defaults, context))
     }
 
     /// Uses nodes of your own making, for instance simulated ones, in place of those added before.
@@ -293,11 +300,11 @@ impl RedlockBuilder {
     pub fn custom_nodes(self, nodes: Vec<Arc<dyn Node>>) -> Result<Redlock, ConnectError> {
         let runtime = Runtime::current()?;
         let defaults = self.defaults.of_manager();
-        defaults.terms()?;
+        defaults.settings()?;
         options::check_prefix(&self.prefix)?;
         check_count(nodes.len())?;
-        let home = Home::new(runtime, Clock::new(self.slept), nodes.len(), self.owners);
-        Ok(Redlock::from_parts(nodes.into(), self.prefix, defaults, home))
+        let context = Context::new(runtime, Clock::new(self.slept), nodes.len(), self.owners);
+        Ok(Redlock::from_parts(nodes.into(), self.prefix, defaults, context))
     }
 }
 

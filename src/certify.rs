@@ -5,11 +5,11 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
-use crate::error::Votes;
 use crate::node::{Action, Fault, Reply, Request};
 use crate::protocol::fencing::{Certification, Ruling};
 use crate::protocol::token::FencingToken;
 use crate::round::{Answer, Round};
+use crate::votes::Votes;
 
 /// The token to issue for what `acquire` was granted. Where all counters agree, as they do unless somebody was in the
 /// way, that takes no further message. Otherwise the nodes that are behind are raised: they have `budget` for it,
@@ -63,7 +63,7 @@ pub(crate) async fn certify(
                 raised.push((node, answer));
             }
             // A straggler. If it agrees, it spares the wait for a raise.
-            Some(node) = acquire.hear() => match acquire.answer(node) {
+            Some(node) = acquire.next_answer() => match acquire.answer(node) {
                 Some(answer) => learn(&mut certification, node, answer),
                 None => certification.out(node),
             },

@@ -77,7 +77,7 @@ impl Announcements {
             }),
             changed: Notify::new(),
         });
-        let _home = runtime.enter();
+        let _entered = runtime.enter();
         let listen = |number: usize| nodes[number].listen(key, Listener::new(number, heard.clone()));
         let listening = (0..nodes.len()).filter_map(listen).collect();
         Announcements {

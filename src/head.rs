@@ -9,17 +9,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::context::Context;
 use crate::ear::{Announcements, Hearing};
-use crate::error::Votes;
 use crate::news::News;
 use crate::node::{OwnerToken, Reply};
 use crate::options::MAX_TTL;
 use crate::protocol::election;
 use crate::protocol::quorum::{quorum, vouched_for};
 use crate::queue::Place;
-use crate::round::{Home, Nodes};
+use crate::round::Nodes;
 use crate::sys::timer::sleep_until;
 use crate::turns::Position;
+use crate::votes::Votes;
 use crate::wait::Waiting;
 
 /// Timers and expiries have the resolution of a millisecond.
@@ -28,7 +29,7 @@ const TICK: Duration = Duration::from_millis(1);
 pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     place: &'a Place<T>,
     nodes: &'a Nodes,
-    home: &'a Home,
+    context: &'a Context,
     /// How long nodes take to answer.
     round_trip: Duration,
     /// Which nodes it was listening to when it last asked.
@@ -84,11 +85,11 @@ enum Seen {
 }
 
 impl<'a, T: Clone + Send + 'static> Head<'a, T> {
-    pub(crate) fn new(place: &'a Place<T>, nodes: &'a Nodes, home: &'a Home) -> Self {
+    pub(crate) fn new(place: &'a Place<T>, nodes: &'a Nodes, context: &'a Context) -> Self {
         Head {
             place,
             nodes,
-            home,
+            context,
             round_trip: Duration::ZERO,
             hearing: Hearing::none(nodes.len()),
             seen: vec![Seen::Unknown; nodes.len()],
@@ -144,7 +145,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         let in_front = self.position.map_or(in_front, |position| position.in_front);
         self.position = Some(self.place.behind(in_front));
         if self.holder().is_some() && self.place.held_here().is_none() {
-            self.place.listen(self.nodes, self.home);
+            self.place.listen(self.nodes, self.context);
         }
     }
 
@@ -158,7 +159,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         }
     }
 
-    /// Before it has asked for the first time: waits while others have their turn; and, if it is known what nodes say, while
+    /// NodeBaseline it has asked for the first time: waits while others have their turn; and, if it is known what nodes say, while
     /// somebody of this process has it.
     pub(crate) async fn wait_for_the_others(&mut self, is_known: bool, waiting: &mut Waiting) {
         if self.place.others_first().is_some() || is_known && self.place.held_here().is_some() {
@@ -197,7 +198,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
                     }
                 }
                 () = outlook.heard() => {}
-                () = sleep_until(&self.home.runtime, wake) => {}
+                () = sleep_until(&self.context.runtime, wake) => {}
             }
         }
     }
@@ -257,7 +258,7 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         {
             return (until > Instant::now()).then_some(until);
         }
-        self.place.listen(self.nodes, self.home);
+        self.place.listen(self.nodes, self.context);
         let position = self.place.behind(others);
         self.position = Some(position);
         // Everybody has been seen to be about to get it.

@@ -5,6 +5,7 @@
 mod acquire;
 mod builder;
 mod certify;
+mod context;
 #[cfg(doc)]
 pub mod docs;
 mod ear;
@@ -25,12 +26,11 @@ mod sys;
 #[cfg(feature = "testbed")]
 pub mod testbed;
 mod turns;
+mod votes;
 mod wait;
 
 pub use builder::RedlockBuilder;
-pub use error::{
-    AcquireError, ConnectError, ExtendError, LossReason, Lost, NodeVote, ReleaseOutcome, RunError, Votes,
-};
+pub use error::{AcquireError, ConnectError, ExtendError, LossReason, Lost, ReleaseOutcome, RunError};
 pub use fence_gate::{FenceGate, StaleToken};
 /// The client library, for [`NodeConfig::from_fred`].
 pub use fred;
@@ -47,3 +47,4 @@ pub use redis::{Credentials, CredentialsProvider, NodeConfig, NodeList, Registra
 #[cfg(feature = "tls")]
 pub use redis::{TlsError, TlsOptions};
 pub use redlock::{LockRequest, NodeStatus, Redlock};
+pub use votes::{NodeVote, Votes};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 pub use crate::protocol::backoff::Backoff;
 pub use crate::protocol::validity::Drift;
-use crate::protocol::validity::believable;
+use crate::protocol::validity::validity;
 
 /// Longest resource name, in bytes of UTF-8.
 pub const MAX_RESOURCE_BYTES: usize = 1_024;
@@ -210,11 +210,11 @@ impl Default for LockOptions {
 
 /// [`LockOptions`] after every bound has been checked, with what follows from them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct LockSettings {
     /// As set on the nodes: whole milliseconds.
     pub(crate) ttl: Duration,
-    /// A5: `deadline = t0 + believable`.
-    pub(crate) believable: Duration,
+    /// A5: `deadline = t0 + validity`.
+    pub(crate) validity: Duration,
     /// A3.
     pub(crate) node_budget: Duration,
     pub(crate) watchdog: bool,
@@ -228,16 +228,16 @@ pub(crate) struct Terms {
 
 /// What the nodes' answers to an attempt depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct RequestParams {
     ttl: Duration,
     node_budget: Duration,
     fencing: bool,
     guard: Option<Duration>,
 }
 
-impl Terms {
-    pub(crate) fn question(&self) -> Question {
-        Question {
+impl LockSettings {
+    pub(crate) fn request_params(&self) -> RequestParams {
+        RequestParams {
             ttl: self.ttl,
             node_budget: self.node_budget,
             fencing: self.fencing,
@@ -260,7 +260,7 @@ impl LockOptions {
         }
     }
 
-    pub(crate) fn terms(&self) -> Result<Terms, OptionError> {
+    pub(crate) fn settings(&self) -> Result<LockSettings, OptionError> {
         if self.ttl < MIN_TTL || self.ttl > MAX_TTL {
             return Err(OptionError::Ttl { ttl: self.ttl });
         }
@@ -277,7 +277,7 @@ impl LockOptions {
         }
         // Redis counts in milliseconds. Rounding down keeps the deadline on the safe side.
         let ttl = Duration::from_millis(self.ttl.as_millis() as u64);
-        let believable = believable(ttl, self.drift).ok_or_else(|| OptionError::NoValidity {
+        let validity = validity(ttl, self.drift).ok_or_else(|| OptionError::NoValidity {
             ttl,
             drift: self.drift.over(ttl),
         })?;
@@ -291,9 +291,9 @@ impl LockOptions {
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(OptionError::MaxHold);
         }
-        Ok(Terms {
+        Ok(LockSettings {
             ttl,
-            believable,
+            validity,
             node_budget,
             watchdog: self.watchdog,
             max_hold: self.max_hold,
@@ -345,31 +345,31 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), OptionError> {
 mod tests {
     use super::*;
 
-    fn terms(change: impl FnOnce(&mut LockOptions)) -> Result<Terms, OptionError> {
+    fn settings(change: impl FnOnce(&mut LockOptions)) -> Result<LockSettings, OptionError> {
         let mut options = LockOptions::default();
         change(&mut options);
-        options.terms()
+        options.settings()
     }
 
     #[test]
     fn defaults_follow_the_specification() {
-        let terms = terms(|_| ()).unwrap();
-        assert_eq!(terms.ttl, Duration::from_secs(30));
-        assert_eq!(terms.node_budget, Duration::from_secs(3));
-        assert_eq!(terms.believable, Duration::from_millis(30_000 - 300 - 2));
-        assert!(terms.watchdog && terms.fencing);
+        let settings = settings(|_| ()).unwrap();
+        assert_eq!(settings.ttl, Duration::from_secs(30));
+        assert_eq!(settings.node_budget, Duration::from_secs(3));
+        assert_eq!(settings.validity, Duration::from_millis(30_000 - 300 - 2));
+        assert!(settings.watchdog && settings.fencing);
     }
 
     #[test]
     fn every_ttl_is_either_refused_or_leaves_validity() {
         for millis in 0..2_000 {
-            match terms(|o| o.ttl = Duration::from_millis(millis)) {
-                Ok(terms) => assert!(!terms.believable.is_zero() && terms.believable < terms.ttl),
+            match settings(|o| o.ttl = Duration::from_millis(millis)) {
+                Ok(settings) => assert!(!settings.validity.is_zero() && settings.validity < settings.ttl),
                 Err(error) => assert!(matches!(error, OptionError::Ttl { .. }), "{millis}: {error}"),
             }
         }
-        assert!(terms(|o| o.ttl = Duration::MAX).is_err());
-        let eaten = terms(|o| o.drift = Drift::from_ppm(2_000_000, Duration::ZERO)).unwrap_err();
+        assert!(settings(|o| o.ttl = Duration::MAX).is_err());
+        let eaten = settings(|o| o.drift = Drift::from_ppm(2_000_000, Duration::ZERO)).unwrap_err();
         assert_eq!(
             eaten.to_string(),
             "a TTL of 30s leaves no validity: the drift allowed for is 60s"
@@ -378,14 +378,14 @@ mod tests {
 
     #[test]
     fn fractions_of_a_millisecond_are_rounded_down_like_the_node_sees_them() {
-        let terms = terms(|o| o.ttl = Duration::from_micros(50_900)).unwrap();
-        assert_eq!(terms.ttl, Duration::from_millis(50));
+        let settings = settings(|o| o.ttl = Duration::from_micros(50_900)).unwrap();
+        assert_eq!(settings.ttl, Duration::from_millis(50));
     }
 
     #[test]
     fn no_ttl_is_longer_than_the_guard_window_and_a_managers_own_makes_that_longer() {
         let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-        let with = |manager: LockOptions, ttl| LockOptions { ttl, ..manager }.terms();
+        let with = |manager: LockOptions, ttl| LockOptions { ttl, ..manager }.settings();
         let manager = LockOptions::default().of_manager();
         assert!(with(manager.clone(), DEFAULT_GUARD_WINDOW).is_ok());
         let refused = OptionError::TtlBeyondGuard {
@@ -405,11 +405,11 @@ mod tests {
     #[test]
     fn budgets_and_holds_are_checked() {
         for budget in [Duration::ZERO, Duration::from_secs(30), Duration::MAX] {
-            let error = terms(|o| o.node_budget = Some(budget)).unwrap_err();
+            let error = settings(|o| o.node_budget = Some(budget)).unwrap_err();
             assert!(matches!(error, OptionError::NodeBudget { .. }));
         }
         assert_eq!(
-            terms(|o| o.max_hold = Some(Duration::ZERO)).unwrap_err(),
+            settings(|o| o.max_hold = Some(Duration::ZERO)).unwrap_err(),
             OptionError::MaxHold
         );
     }

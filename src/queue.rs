@@ -13,9 +13,10 @@ use std::time::Duration;
 use tokio::sync::{Mutex as Turn, MutexGuard, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
+use crate::context::Context;
 use crate::ear::Announcements;
-use crate::options::Question;
-use crate::round::{Home, Nodes};
+use crate::options::RequestParams;
+use crate::round::Nodes;
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
@@ -45,7 +46,7 @@ struct Queue<T> {
 #[derive(Default)]
 struct State {
     /// What the first one of those who wait asks, and whether others ask something else.
-    question: Option<Question>,
+    question: Option<RequestParams>,
     is_mixed: bool,
     turns: Turns,
     /// Opened by the first who waits for somebody elsewhere, closed when nobody has waited for a while.
@@ -89,7 +90,7 @@ pub(crate) struct Place<T: Send + 'static> {
 
 impl<T: Send + 'static> Queues<T> {
     /// Takes the last place in the queue for a key, which is made if there is none.
-    pub(crate) fn enter(&self, key: &Arc<str>, question: Question) -> Place<T> {
+    pub(crate) fn enter(&self, key: &Arc<str>, question: RequestParams) -> Place<T> {
         let stay = self.stay(key);
         {
             let mut state = lock(&stay.queue.state);
@@ -104,7 +105,7 @@ impl<T: Send + 'static> Queues<T> {
 
 impl<T: Clone + Send + 'static> Place<T> {
     /// Waits to be in front, until `end` at most; whether it is. Cancel safe.
-    pub(crate) async fn reach_the_front(&mut self, end: Option<Instant>, home: &Runtime) -> bool {
+    pub(crate) async fn reach_the_front(&mut self, end: Option<Instant>, context: &Runtime) -> bool {
         let queue = &self.stay.queue;
         if let Ok(turn) = queue.turn.clone().try_lock_owned() {
             self.turn = Some(turn);
@@ -112,7 +113,7 @@ impl<T: Clone + Send + 'static> Place<T> {
         }
         let time_is_up = async {
             match end {
-                Some(end) => sleep_until(home, end).await,
+                Some(end) => sleep_until(context, end).await,
                 None => std::future::pending().await,
             }
         };
@@ -136,11 +137,15 @@ impl<T: Clone + Send + 'static> Place<T> {
 
     /// When time is up: waits until nobody else asks for the last time, up to `limit`. For as long as what is returned lives, none
     /// does.
-    pub(crate) async fn last_question(&self, limit: Duration, home: &Runtime) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) async fn last_question(
+        &self,
+        limit: Duration,
+        context: &Runtime,
+    ) -> Option<MutexGuard<'_, ()>> {
         tokio::select! {
             biased;
             turn = self.stay.queue.last_question.lock() => Some(turn),
-            () = sleep_until(home, Instant::now() + limit) => None,
+            () = sleep_until(context, Instant::now() + limit) => None,
         }
     }
 
@@ -210,10 +215,10 @@ impl<T: Clone + Send + 'static> Place<T> {
     }
 
     /// Listens to the nodes from now on, if it did not before.
-    pub(crate) fn listen(&self, nodes: &Nodes, home: &Home) {
+    pub(crate) fn listen(&self, nodes: &Nodes, context: &Context) {
         let mut state = lock(&self.stay.queue.state);
         if state.announcements.is_none() {
-            let announcements = Announcements::of(&self.stay.key, nodes, &home.runtime);
+            let announcements = Announcements::of(&self.stay.key, nodes, &context.runtime);
             state.announcements = Some(Arc::new(announcements));
         }
     }
@@ -239,7 +244,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(1);
 
     fn enter(queues: &Queues<u32>, key: &Arc<str>) -> Place<u32> {
-        queues.enter(key, LockOptions::default().terms().unwrap().question())
+        queues.enter(key, LockOptions::default().settings().unwrap().request_params())
     }
 
     async fn is_in_front(place: &mut Place<u32>) -> bool {
@@ -353,7 +358,7 @@ mod tests {
             .enable_time()
             .build()
             .unwrap();
-        let _home = runtime.enter();
+        let _entered = runtime.enter();
         let queues = Queues::<u32>::new(&Runtime::current().unwrap(), CancellationToken::new());
         let key: Arc<str> = "job".into();
         let barrier = std::sync::Barrier::new(2);

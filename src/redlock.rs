@@ -9,13 +9,14 @@ use tokio_util::sync::DropGuard;
 
 use crate::acquire::{Acquire, Told};
 use crate::builder::RedlockBuilder;
+use crate::context::Context;
 use crate::error::{AcquireError, ConnectError, RunError};
 use crate::keys::cleanup::Cleanup;
 use crate::lease::{Lease, LeaseHandle};
 use crate::node::{Fault, NodeState};
 use crate::options::{self, LockOptions, Wait};
 use crate::queue::Queues;
-use crate::round::{Home, Nodes};
+use crate::round::Nodes;
 use crate::sys::under_way::{End, UnderWay};
 use crate::wait::Waiting;
 
@@ -76,9 +77,14 @@ impl Redlock {
         RedlockBuilder::new()
     }
 
-    pub(crate) fn from_parts(nodes: Nodes, prefix: String, defaults: LockOptions, home: Home) -> Redlock {
+    pub(crate) fn from_parts(
+        nodes: Nodes,
+        prefix: String,
+        defaults: LockOptions,
+        context: Context,
+    ) -> Redlock {
         let acquires = Arc::new(UnderWay::new());
-        home.runtime.watch(home.clock.look_out(), {
+        context.runtime.watch(context.clock.look_out(), {
             let acquires = Arc::downgrade(&acquires);
             move || {
                 if let Some(acquires) = acquires.upgrade() {
@@ -86,8 +92,8 @@ impl Redlock {
                 }
             }
         });
-        let queues = Queues::new(&home.runtime, home.closed.clone());
-        let cleanup = Cleanup::new(&nodes, home);
+        let queues = Queues::new(&context.runtime, context.closed.clone());
+        let cleanup = Cleanup::new(&nodes, context);
         Redlock {
             inner: Arc::new(Inner {
                 nodes,
@@ -116,7 +122,12 @@ impl Redlock {
     /// The nodes, in the order in which they were configured.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         // The defaults were checked when the manager was made.
-        let guard = self.inner.defaults.terms().ok().and_then(|terms| terms.guard);
+        let guard = self
+            .inner
+            .defaults
+            .settings()
+            .ok()
+            .and_then(|settings| settings.guard);
         let status = |node: &Arc<dyn crate::node::Node>| NodeStatus {
             name: node.name().clone(),
             state: node.status(),
@@ -238,7 +249,7 @@ impl LockRequest {
     /// one, holds all of them up.
     pub async fn acquire(self) -> Result<Lease, AcquireError> {
         let inner = &self.redlock.inner;
-        let terms = self.options.terms()?;
+        let settings = self.options.settings()?;
         let key = options::key(&inner.prefix, &self.resource)?;
         let acquire = Acquire {
             nodes: inner.nodes.clone(),
@@ -246,8 +257,8 @@ impl LockRequest {
             queues: inner.queues.clone(),
             resource: self.resource.clone(),
             key,
-            terms,
-            waiting: Waiting::new(self.options.wait, self.options.backoff, terms.ttl),
+            settings,
+            waiting: Waiting::new(self.options.wait, self.options.backoff, settings.ttl),
         };
         let call = match self.options.wait {
             // A single attempt does not wait, for its turn neither.

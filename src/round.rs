@@ -3,21 +3,18 @@
 mod outstanding;
 mod overdue;
 
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::error::{NodeVote, Votes, vote};
-use crate::node::{Fault, Node, OwnerToken, Reply, Request};
+use crate::context::Context;
+use crate::node::{Fault, Node, Reply, Request};
 use crate::protocol::quorum::{Tally, Verdict, Vote};
-use crate::sys::clock::{Clock, Moment};
-use crate::sys::runtime::Runtime;
+use crate::sys::clock::Moment;
 use crate::sys::timer::sleep_until;
+use crate::votes::{NodeVote, Votes, vote};
 
 use outstanding::take_next;
 pub(crate) use outstanding::{Outstanding, ask, next_of};
@@ -37,9 +34,9 @@ pub(crate) struct Round {
     pub(crate) t0: Moment,
     pub(crate) started: Instant,
     /// How it was with each node by then.
-    pub(crate) before: Vec<Before>,
+    pub(crate) before: Vec<NodeBaseline>,
     pub(crate) budget: Duration,
-    home: Home,
+    context: Context,
     answers: Vec<Option<Answer>>,
     /// A8: which nodes were asked once more, because the first request was lost.
     lost: Vec<bool>,
@@ -53,7 +50,7 @@ pub(crate) struct Round {
 
 /// A node before something is sent to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Before {
+pub(crate) struct NodeBaseline {
     /// How far its clock had been put forward.
     pub(crate) advanced: Duration,
     /// Over which connection it will be sent at the earliest.
@@ -61,9 +58,9 @@ pub(crate) struct Before {
     epoch: u64,
 }
 
-impl Before {
-    pub(crate) fn of(node: &Arc<dyn Node>) -> Before {
-        Before {
+impl NodeBaseline {
+    pub(crate) fn of(node: &Arc<dyn Node>) -> NodeBaseline {
+        NodeBaseline {
             advanced: node.clock_advanced(),
             connection: node.connection(),
             epoch: node.epoch(),
@@ -71,81 +68,24 @@ impl Before {
     }
 }
 
-/// Where a manager lives: the runtime that its connections and clean-ups run on, and its clock.
-#[derive(Clone)]
-pub(crate) struct Home {
-    pub(crate) runtime: Runtime,
-    pub(crate) clock: Clock,
-    /// The manager takes no new locks any more.
-    pub(crate) closed: CancellationToken,
-    /// How far each node's clock is known to have been put forward.
-    advanced: Arc<[AtomicU64]>,
-    /// Until when nodes are believed to be silent that somebody has waited for in vain: microseconds since `began`, or zero.
-    silent: Arc<[AtomicU64]>,
-    began: Instant,
-    owners: Owners,
-}
-
-/// Where owner tokens come from.
-pub(crate) type Owners = Arc<dyn Fn() -> OwnerToken + Send + Sync>;
-
-impl fmt::Debug for Home {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Home")
-            .field("clock", &self.clock)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Home {
-    pub(crate) fn new(runtime: Runtime, clock: Clock, nodes: usize, owners: Owners) -> Self {
-        Home {
-            runtime,
-            clock,
-            closed: CancellationToken::new(),
-            advanced: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
-            silent: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
-            began: Instant::now(),
-            owners,
-        }
-    }
-
-    fn micros(&self, moment: Instant) -> u64 {
-        u64::try_from((moment - self.began).as_micros()).unwrap_or(u64::MAX)
-    }
-
-    /// A1: for one attempt.
-    pub(crate) fn owner(&self) -> OwnerToken {
-        (self.owners)()
-    }
-
-    /// What a node's clock has done is known from its answers.
-    fn look_at_clock(&self, number: usize, node: &dyn Node) {
-        let advanced = u64::try_from(node.clock_advanced().as_micros()).unwrap_or(u64::MAX);
-        if self.advanced[number].fetch_max(advanced, Relaxed) < advanced {
-            self.clock.jumped();
-        }
-    }
-}
-
 impl Round {
     /// A2: sends to all nodes. When this returns, the request has its place in every node's pipeline.
-    pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, home: &Home) -> Round {
-        let mut round = Round::new(nodes, budget, home);
+    pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, context: &Context) -> Round {
+        let mut round = Round::new(nodes, budget, context);
         round.send(|_| request.clone());
         round
     }
 
     /// A round that has not been sent. Its time runs from here on.
-    pub(crate) fn new(nodes: &Nodes, budget: Duration, home: &Home) -> Round {
-        let (t0, started) = (home.clock.now(), Instant::now());
+    pub(crate) fn new(nodes: &Nodes, budget: Duration, context: &Context) -> Round {
+        let (t0, started) = (context.clock.now(), Instant::now());
         Round {
             nodes: nodes.clone(),
             t0,
             started,
-            before: nodes.iter().map(Before::of).collect(),
+            before: nodes.iter().map(NodeBaseline::of).collect(),
             budget,
-            home: home.clone(),
+            context: context.clone(),
             answers: vec![None; nodes.len()],
             lost: vec![false; nodes.len()],
             tally: Tally::new(nodes.len()),
@@ -180,15 +120,15 @@ impl Round {
 
     /// Sends something to one of the nodes. Its answer is the caller's; it is no part of this round.
     pub(crate) fn ask(&self, number: usize, request: Request, budget: Duration) -> Outstanding {
-        ask(&self.nodes, number, request, budget, &self.home)
+        ask(&self.nodes, number, request, budget, &self.context)
     }
 
     /// The next node that answers; `None` if none is left to. Cancel safe.
-    pub(crate) async fn hear(&mut self) -> Option<usize> {
+    pub(crate) async fn next_answer(&mut self) -> Option<usize> {
         let (call, answer) = take_next(&mut self.outstanding).await?;
         let number = call.number;
         self.round_trip = self.asked.elapsed();
-        self.home.silent[number].store(0, Relaxed);
+        self.context.mark_responsive(number);
         self.lost[number] |= call.lost.is_some();
         self.record(number, answer);
         Some(number)
@@ -201,18 +141,18 @@ impl Round {
     }
 
     /// Marks nodes without an answer as unresponsive for a while.
-    pub(crate) fn call_silent(&self, a_while: Duration) {
-        let until = self.home.micros(Instant::now() + a_while);
-        for call in &self.outstanding {
-            self.home.silent[call.number].store(until, Relaxed);
-        }
+    pub(crate) fn mark_unresponsive(&self, a_while: Duration) {
+        let until = Instant::now() + a_while;
+        self.outstanding
+            .iter()
+            .for_each(|call| self.context.mark_unresponsive(call.number, until));
     }
 
     /// Returns whether all nodes without an answer are marked so. Another attempt may have waited for them.
-    pub(crate) fn only_silent_are_left(&self) -> bool {
-        let now = self.home.micros(Instant::now());
-        let is_silent = |call: &Outstanding| now < self.home.silent[call.number].load(Relaxed);
-        self.outstanding.iter().all(is_silent)
+    pub(crate) fn only_unresponsive_are_left(&self) -> bool {
+        self.outstanding
+            .iter()
+            .all(|call| self.context.is_unresponsive(call.number))
     }
 
     /// How long the last one to answer took, of those who have.
@@ -221,8 +161,8 @@ impl Round {
     }
 
     /// Where it is under way.
-    pub(crate) fn home(&self) -> &Home {
-        &self.home
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
     }
 
     /// Whether nobody is left to answer.
@@ -232,7 +172,7 @@ impl Round {
 
     /// Waits for a moment.
     pub(crate) fn until(&self, moment: Instant) -> impl Future<Output = ()> + Send + use<> {
-        sleep_until(&self.home.runtime, moment)
+        sleep_until(&self.context.runtime, moment)
     }
 
     /// A4: waits for the verdict, and for no node longer than its budget. Never [`Verdict::Pending`].
@@ -258,8 +198,13 @@ impl Round {
 
     /// Whether the same request may have more success soon, see [`may_retry`].
     pub(crate) fn may_retry(&self) -> impl Future<Output = bool> + Send + use<> {
-        let (nodes, votes, budget, home) = (self.nodes.clone(), self.votes(), self.budget, self.home.clone());
-        async move { may_retry(&nodes, &votes, budget, &home).await }
+        let (nodes, votes, budget, context) = (
+            self.nodes.clone(),
+            self.votes(),
+            self.budget,
+            self.context.clone(),
+        );
+        async move { may_retry(&nodes, &votes, budget, &context).await }
     }
 
     /// Whether a node has said yes that has turned out to be another one since.
@@ -284,7 +229,7 @@ impl Round {
             tokio::select! {
                 // Answers first: one that has come counts even if this task was late to look.
                 biased;
-                heard = self.hear() => if heard.is_none() {
+                heard = self.next_answer() => if heard.is_none() {
                     return;
                 },
                 // A3, T3: the time is kept here, for all nodes alike.
@@ -296,7 +241,7 @@ impl Round {
         }
         // What has come by now is heard as well, though it decides nothing: it tells an outage from a holder, and where
         // there is nothing to clean up.
-        while let Some(Some(_)) = self.hear().now_or_never() {}
+        while let Some(Some(_)) = self.next_answer().now_or_never() {}
     }
 
     /// Waits for no more answers.
@@ -329,7 +274,7 @@ impl Round {
         if self.answers[number].is_none() {
             self.tally.record(vote(&answer));
             self.answers[number] = Some(answer);
-            self.home.look_at_clock(number, &*self.nodes[number]);
+            self.context.observe_clock(number, &*self.nodes[number]);
         }
     }
 

@@ -23,7 +23,7 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 18] = [
+const LAYERS: [&[&str]; 20] = [
     &["builder", "redlock"],
     &["acquire"],
     &["lease"],
@@ -35,7 +35,9 @@ const LAYERS: [&[&str]; 18] = [
     &["wait"],
     &["turns"],
     &["round"],
+    &["context"],
     &["error"],
+    &["votes"],
     &["redis"],
     &["options"],
     &["node", "news"],

@@ -12,15 +12,17 @@ use tokio_util::task::AbortOnDropHandle;
 use super::cleanup::{Cleanup, DeleteHorizon, PendingDelete, Told, deletion_answer};
 use super::late_grants::{LateGrants, counter};
 use crate::certify::certify;
-use crate::error::{self, NodeVote, ReleaseOutcome, Votes};
+use crate::context::Context;
+use crate::error::ReleaseOutcome;
 use crate::node::{Action, Fencing, News, OwnerToken, Reply, Request};
-use crate::options::Terms;
+use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::fencing;
 use crate::protocol::quorum::{Standing, Vote, quorum};
 use crate::protocol::token::FencingToken;
-use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round, ask};
+use crate::round::{Answer, NodeBaseline, Nodes, Outstanding, Round, ask};
 use crate::sys::clock::Moment;
+use crate::votes::{NodeVote, Votes};
 
 /// Shortest time for a node to confirm a release (the TTL, if that is shorter). A late confirmation is better than
 /// [`ReleaseOutcome::Uncertain`].
@@ -71,26 +73,26 @@ pub(crate) trait Heirs: Send + Sync {
 
 impl Claim {
     /// Sends an acquire to all nodes, under a new owner token (A1). From then on, dropping the claim cleans up.
-    pub(crate) fn acquire(nodes: &Nodes, cleanup: &Cleanup, key: Arc<str>, terms: &Terms) -> Claim {
-        let owner = cleanup.home().owner();
+    pub(crate) fn acquire(nodes: &Nodes, cleanup: &Cleanup, key: Arc<str>, settings: &LockSettings) -> Claim {
+        let owner = cleanup.context().owner();
         let action = Action::Acquire {
-            ttl: terms.ttl,
-            fencing: terms.fencing.then(|| counting(nodes, terms)),
-            guard: terms.guard,
+            ttl: settings.ttl,
+            fencing: settings.fencing.then(|| counting(nodes, settings)),
+            guard: settings.guard,
         };
         let request = Request {
             key: key.clone(),
             owner,
             action,
         };
-        let acquire = Round::new(nodes, terms.node_budget, cleanup.home());
+        let acquire = Round::new(nodes, settings.node_budget, cleanup.context());
         let mut claim = Claim {
             nodes: nodes.clone(),
             cleanup: cleanup.clone(),
             key,
             owner,
-            release_budget: terms.node_budget.max(terms.ttl.min(RELEASE_BUDGET)),
-            expired_at: expired_at(acquire.started, terms.node_budget, terms.ttl),
+            release_budget: settings.node_budget.max(settings.ttl.min(RELEASE_BUDGET)),
+            expired_at: expired_at(acquire.started, settings.node_budget, settings.ttl),
             acquire,
             action,
             won_on: None,
@@ -116,25 +118,21 @@ impl Claim {
         &self.nodes
     }
 
-    pub(crate) fn home(&self) -> &Home {
-        self.cleanup.home()
+    pub(crate) fn context(&self) -> &Context {
+        self.cleanup.context()
     }
 
     /// Returns the late grants, and each node's state before it was asked. To be called once, when the lock is won.
-    pub(crate) fn take_late_grants(&mut self) -> (LateGrants, Vec<Before>) {
+    pub(crate) fn take_late_grants(&mut self) -> (LateGrants, Vec<NodeBaseline>) {
         (self.late_grants.clone(), std::mem::take(&mut self.acquire.before))
     }
 
     /// Returns until when the nodes with these votes keep the key.
-    pub(crate) fn expiries(&self, votes: &Votes, terms: &Terms) -> Expiries {
+    pub(crate) fn expiries(&self, votes: &Votes, settings: &LockSettings) -> Expiries {
         let mut expiries = Expiries::new(self.nodes.len());
         for (node, vote) in votes.iter().enumerate() {
-            if vote
-                .answer
-                .as_ref()
-                .is_some_and(|answer| error::vote(answer) == Vote::Yes)
-            {
-                expiries.confirm(node, terms.believable, self.acquire.before[node].advanced);
+            if vote.vote() == Some(Vote::Yes) {
+                expiries.confirm(node, settings.validity, self.acquire.before[node].advanced);
             }
         }
         expiries
@@ -146,15 +144,15 @@ impl Claim {
     }
 
     /// Has a quorum certify a fencing token for the grants (F2, F3). Returns it with the nodes' answers; `None` if no quorum does.
-    pub(crate) async fn certify(&mut self, terms: &Terms) -> (Option<FencingToken>, Votes) {
-        let until = self.acquire.started + terms.believable;
+    pub(crate) async fn certify(&mut self, settings: &LockSettings) -> (Option<FencingToken>, Votes) {
+        let until = self.acquire.started + settings.validity;
         let (key, owner) = (self.key.clone(), self.owner);
         let request = |action| Request {
             key: key.clone(),
             owner,
             action,
         };
-        let (token, votes) = certify(&mut self.acquire, request, terms.node_budget, until).await;
+        let (token, votes) = certify(&mut self.acquire, request, settings.node_budget, until).await;
         if token.is_some() {
             let counter = |vote: &NodeVote| vote.answer.as_ref().and_then(counter);
             self.counters = votes.iter().map(counter).collect();
@@ -179,28 +177,28 @@ impl Claim {
         if !outstanding.is_empty() {
             let collecting = self
                 .late_grants
-                .collect(outstanding, &self.cleanup.home().runtime);
+                .collect(outstanding, &self.cleanup.context().runtime);
             self.collecting = Some(collecting);
         }
     }
 
     /// Sends an extension to all nodes (E1), each of which has `budget` to answer.
-    pub(crate) fn extend(&mut self, terms: &Terms, budget: Duration) -> Round {
-        let (ttl, guarded) = (terms.ttl, terms.guard.is_some());
+    pub(crate) fn extend(&mut self, settings: &LockSettings, budget: Duration) -> Round {
+        let (ttl, guarded) = (settings.ttl, settings.guard.is_some());
         let request = self.request(Action::Extend { ttl, guarded });
-        let round = Round::start(&self.nodes, &request, budget, self.cleanup.home());
+        let round = Round::start(&self.nodes, &request, budget, self.cleanup.context());
         self.expired_at = self.expired_at.max(expired_at(round.started, budget, ttl));
         round
     }
 
     /// Sets the key again on a node that has lost it (E4). Only for a lease whose extension a quorum has just confirmed. The
     /// request is ordered before the deletion, as everything that is sent under this owner token.
-    pub(crate) fn heal(&mut self, node: usize, terms: &Terms) -> Outstanding {
+    pub(crate) fn heal(&mut self, node: usize, settings: &LockSettings) -> Outstanding {
         let action = Action::Heal {
-            ttl: terms.ttl,
-            fencing: self.token.map(|token| (counting(&self.nodes, terms), token)),
+            ttl: settings.ttl,
+            fencing: self.token.map(|token| (counting(&self.nodes, settings), token)),
         };
-        let (sent, budget) = (Instant::now(), terms.node_budget);
+        let (sent, budget) = (Instant::now(), settings.node_budget);
         if let Some(won_on) = &mut self.won_on {
             won_on.retain(|place| place.node != node);
             let connection = self.nodes[node].connection();
@@ -211,13 +209,13 @@ impl Claim {
             };
             won_on.push(PossibleKey { node, horizon });
         }
-        self.expired_at = self.expired_at.max(expired_at(sent, budget, terms.ttl));
+        self.expired_at = self.expired_at.max(expired_at(sent, budget, settings.ttl));
         ask(
             &self.nodes,
             node,
             self.request(action),
             budget,
-            self.cleanup.home(),
+            self.cleanup.context(),
         )
     }
 
@@ -239,7 +237,7 @@ impl Claim {
     pub(crate) async fn release(mut self) -> ReleaseOutcome {
         self.acquire.abandon();
         self.stop_acquiring();
-        let mut round = Round::new(&self.nodes, self.release_budget, self.cleanup.home());
+        let mut round = Round::new(&self.nodes, self.release_budget, self.cleanup.context());
         self.give_up();
         round.send(|node| self.release_request(node));
         self.say_that_it_is_free();
@@ -395,10 +393,10 @@ impl Drop for Claim {
 }
 
 /// Returns how a node is to count this grant, and to start a missing counter.
-fn counting(nodes: &Nodes, terms: &Terms) -> Fencing {
+fn counting(nodes: &Nodes, settings: &LockSettings) -> Fencing {
     Fencing {
         seed: seed(nodes),
-        retention: terms.retention,
+        retention: settings.retention,
     }
 }
 

@@ -17,8 +17,9 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
+use crate::context::Context;
 use crate::node::{Node, OwnerToken, Reply, Request};
-use crate::round::{self, Answer, Home, Nodes};
+use crate::round::{self, Answer, Nodes};
 use crate::sys::mutex::lock;
 use crate::sys::timer::sleep_until;
 
@@ -33,7 +34,7 @@ const MOST_IN_FLIGHT: usize = 128;
 /// Accepts keys to delete, and knows when all of them are gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Cleanup {
-    home: Home,
+    context: Context,
     pending: TaskTracker,
     /// When every accepted key has expired, and a deletion of each was answered or timed out.
     gone_by: Arc<Mutex<Instant>>,
@@ -93,7 +94,7 @@ pub(crate) struct PendingDelete {
     pub(crate) horizon: DeleteHorizon,
 }
 
-/// From when on the answer "there is no such key" is final. Before, the acquire may still arrive and set the key (A9).
+/// From when on the answer "there is no such key" is final. NodeBaseline, the acquire may still arrive and set the key (A9).
 #[derive(Clone, Copy)]
 pub(crate) struct DeleteHorizon {
     /// A deletion that was sent at this moment, or later, is behind the acquire in any case.
@@ -132,12 +133,12 @@ impl PendingDelete {
 pub(crate) type Told = Box<dyn FnOnce(u32) + Send>;
 
 impl Cleanup {
-    pub(crate) fn new(nodes: &Nodes, home: Home) -> Self {
+    pub(crate) fn new(nodes: &Nodes, context: Context) -> Self {
         let start = |node: &Arc<dyn Node>| {
             let (inbox, items) = mpsc::unbounded_channel();
             let worker = CleanupWorker::new(node.clone());
             let fails = worker.fails.clone();
-            home.runtime.spawn(worker.work(items));
+            context.runtime.spawn(worker.work(items));
             CleanupInbox {
                 inbox,
                 room: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
@@ -147,7 +148,7 @@ impl Cleanup {
         };
         let inboxes = nodes.iter().map(start).collect();
         Cleanup {
-            home,
+            context,
             pending: TaskTracker::new(),
             gone_by: Arc::new(Mutex::new(Instant::now())),
             nodes: nodes.clone(),
@@ -155,8 +156,8 @@ impl Cleanup {
         }
     }
 
-    pub(crate) fn home(&self) -> &Home {
-        &self.home
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
     }
 
     /// Accepts a key to delete. Neither blocks nor needs a runtime; does nothing once the manager's runtime has ended.
@@ -205,12 +206,12 @@ impl Cleanup {
         };
         // The reply is not needed: the next answer about the key shows the outcome.
         let asked = timeout(BUDGET, self.ask(node, &request));
-        self.home.runtime.spawn(asked);
+        self.context.runtime.spawn(asked);
         true
     }
 
     fn ask(&self, node: usize, request: &Request) -> BoxFuture<'static, Answer> {
-        round::ask(&self.nodes, node, request.clone(), BUDGET, &self.home).call
+        round::ask(&self.nodes, node, request.clone(), BUDGET, &self.context).call
     }
 
     /// Waits until every accepted key is gone: its node has confirmed the deletion, or it has expired. Ends in time also if the
@@ -222,7 +223,7 @@ impl Cleanup {
             tokio::select! {
                 biased;
                 () = self.pending.wait() => return,
-                () = sleep_until(&self.home.runtime, gone_by) => {}
+                () = sleep_until(&self.context.runtime, gone_by) => {}
             }
             if *lock(&self.gone_by) == gone_by {
                 return;

@@ -12,8 +12,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{ExtendError, Lost, ReleaseOutcome, Votes};
+use crate::error::{ExtendError, Lost, ReleaseOutcome};
 use crate::protocol::token::FencingToken;
+use crate::votes::Votes;
 use renew::renew;
 use state::LeaseState;
 
@@ -34,7 +35,7 @@ pub struct Lease {
 impl Lease {
     pub(crate) fn start(state: LeaseState) -> Lease {
         let state = Arc::new(state);
-        if state.terms.watchdog {
+        if state.settings.watchdog {
             state.runtime().spawn(watchdog::watch(state.clone()));
         }
         Lease {
@@ -141,7 +142,7 @@ impl LeaseHandle {
 
     /// Returns the TTL that is set on the nodes.
     pub fn ttl(&self) -> Duration {
-        self.state.terms.ttl
+        self.state.settings.ttl
     }
 
     /// Returns the nodes' answers to the acquire. Nodes that it did not wait for have none.

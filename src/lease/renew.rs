@@ -30,7 +30,7 @@ pub(crate) async fn renew(lease: &Arc<LeaseState>) -> Result<Moment, ExtendError
             // Only now, when a quorum has just confirmed. A lease that may be lost is never brought back (E4).
             if !round.answers().all(|answer| answer == Some(&Ok(Reply::Extended))) {
                 round
-                    .home()
+                    .context()
                     .clone()
                     .runtime
                     .spawn(follow_up(lease.clone(), round));
@@ -76,7 +76,7 @@ async fn follow_up(lease: Arc<LeaseState>, mut round: Round) {
             Some(healed) = heals.next() => if let Ok((node, answer)) = healed {
                 lease.healed(node, &answer);
             },
-            Some(node) = round.hear() => known.push(node),
+            Some(node) = round.next_answer() => known.push(node),
             () = &mut end, if !round.is_over() => round.abandon(),
             else => return,
         }

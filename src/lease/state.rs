@@ -6,23 +6,25 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::error::{ExtendError, LossReason, Lost, Votes};
+use crate::context::Context;
+use crate::error::{ExtendError, LossReason, Lost};
 use crate::keys::claim::Claim;
 use crate::keys::late_grants::LateGrants;
 use crate::node::Reply;
-use crate::options::Terms;
+use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
-use crate::round::{Answer, Before, Home, Nodes, Outstanding, Round};
+use crate::round::{Answer, NodeBaseline, Nodes, Outstanding, Round};
 use crate::sys::clock::{Moment, Watched};
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
+use crate::votes::Votes;
 
 /// One lease. Shared by its owner, its handles, its watchdog, and the tasks that follow up renewals.
 pub(crate) struct LeaseState {
     pub(crate) resource: Arc<str>,
-    pub(crate) terms: Terms,
+    pub(crate) settings: LockSettings,
     /// The nodes' answers to the acquire.
     pub(crate) votes: Votes,
     /// Never changes (F6). `None` with fencing off.
@@ -31,10 +33,10 @@ pub(crate) struct LeaseState {
     pub(crate) started: Moment,
     nodes: Nodes,
     /// Grants that came late, and each node's state before it was asked.
-    late_grants: (LateGrants, Vec<Before>),
+    late_grants: (LateGrants, Vec<NodeBaseline>),
     /// The keys on the nodes. Taken out when the lease ends: from then on, no extension can be sent (E2).
     claim: Mutex<Option<Claim>>,
-    home: Home,
+    context: Context,
     jumps: watch::Receiver<u64>,
     state: watch::Sender<State>,
     /// Keeps the clock watched until the lease ends.
@@ -67,35 +69,35 @@ pub(crate) enum Phase {
 impl LeaseState {
     pub(crate) fn new(
         resource: Arc<str>,
-        terms: Terms,
+        settings: LockSettings,
         votes: Votes,
         token: Option<FencingToken>,
         expiries: Expiries,
         mut claim: Claim,
     ) -> Self {
         let started = claim.t0();
-        let deadline = started + terms.most(terms.believable);
-        let home = claim.home().clone();
+        let deadline = started + settings.most(settings.validity);
+        let context = claim.context().clone();
         let lease = LeaseState {
             resource,
-            terms,
+            settings,
             votes,
             token,
             started,
             nodes: claim.nodes().clone(),
             late_grants: claim.take_late_grants(),
             claim: Mutex::new(Some(claim)),
-            jumps: home.clock.jumps(),
-            watched: Mutex::new(Some(home.clock.lease())),
+            jumps: context.clock.jumps(),
+            watched: Mutex::new(Some(context.clock.lease())),
             state: watch::Sender::new(State {
                 phase: Phase::Held,
                 deadline,
-                renewed: (deadline, home.clock.slept()),
+                renewed: (deadline, context.clock.slept()),
                 expiries,
                 jumps: 0,
                 last_failure: None,
             }),
-            home,
+            context,
         };
         lease.look_at_clocks();
         lease
@@ -120,7 +122,7 @@ impl LeaseState {
         self.look_at_clocks();
         let state = self.state.borrow();
         match state.phase {
-            Phase::Held => state.deadline.since(self.home.clock.now()),
+            Phase::Held => state.deadline.since(self.context.clock.now()),
             Phase::Lost(_) | Phase::Released => Duration::ZERO,
         }
     }
@@ -131,16 +133,16 @@ impl LeaseState {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.home.clock.now()
+        self.context.clock.now()
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
-        &self.home.runtime
+        &self.context.runtime
     }
 
     /// Returns the timers' instant for a moment. A clock jump makes it wrong.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
-        self.home.clock.instant(moment)
+        self.context.clock.instant(moment)
     }
 
     /// Brings the deadline forward if nodes' clocks were put forward: keys expire earlier there.
@@ -155,7 +157,7 @@ impl LeaseState {
             for node in late_grants.nodes() {
                 state
                     .expiries
-                    .confirm(node, self.terms.believable, before[node].advanced);
+                    .confirm(node, self.settings.validity, before[node].advanced);
             }
             let before = state.deadline;
             state.deadline = before.min(self.kept_until(&state.expiries));
@@ -164,7 +166,10 @@ impl LeaseState {
     }
 
     fn kept_until(&self, expiries: &Expiries) -> Moment {
-        self.started + self.terms.most(expiries.quorum_until(|node| self.advanced(node)))
+        self.started
+            + self
+                .settings
+                .most(expiries.quorum_until(|node| self.advanced(node)))
     }
 
     fn advanced(&self, node: usize) -> Duration {
@@ -177,7 +182,7 @@ impl LeaseState {
     }
 
     fn cap(&self) -> Option<Moment> {
-        self.terms
+        self.settings
             .max_hold
             .and_then(|most| self.started.checked_add(most))
     }
@@ -190,7 +195,7 @@ impl LeaseState {
             .claim()
             .as_mut()
             .filter(|_| self.is_held())
-            .map(|claim| claim.extend(&self.terms, self.terms.node_budget.min(self.remaining())));
+            .map(|claim| claim.extend(&self.settings, self.settings.node_budget.min(self.remaining())));
         round.ok_or_else(|| {
             self.expire_if_due();
             self.how_it_ended()
@@ -201,10 +206,10 @@ impl LeaseState {
     pub(crate) fn renewed(&self, round: &Round) -> Result<(), ExtendError> {
         // A confirmation after the deadline does not bring back a lease that was announced as lost.
         self.expire_if_due();
-        let slept = self.home.clock.slept();
+        let slept = self.context.clock.slept();
         let renewed = self.state.send_if_modified(|state| {
             // Check again under the lock: another task may have observed the expiry.
-            let held = matches!(state.phase, Phase::Held) && self.home.clock.now() < state.deadline;
+            let held = matches!(state.phase, Phase::Held) && self.context.clock.now() < state.deadline;
             if held {
                 for (node, answer) in round.answers().enumerate() {
                     if answer == Some(&Ok(Reply::Extended)) {
@@ -247,7 +252,7 @@ impl LeaseState {
     }
 
     fn confirm(&self, expiries: &mut Expiries, node: usize, round: &Round) {
-        let until = round.t0.since(self.started) + self.terms.believable;
+        let until = round.t0.since(self.started) + self.settings.validity;
         expiries.confirm(node, until, round.before[node].advanced);
     }
 
@@ -257,7 +262,7 @@ impl LeaseState {
         self.claim()
             .as_mut()
             .filter(|_| self.is_held())
-            .map(|claim| claim.heal(node, &self.terms))
+            .map(|claim| claim.heal(node, &self.settings))
     }
 
     /// Takes in a node's answer to that.
@@ -277,7 +282,7 @@ impl LeaseState {
         self.look_at_clocks();
         let reason = {
             let state = self.state.borrow();
-            if !matches!(state.phase, Phase::Held) || self.home.clock.now() < state.deadline {
+            if !matches!(state.phase, Phase::Held) || self.context.clock.now() < state.deadline {
                 return;
             }
             self.expiry(&state)
@@ -291,8 +296,8 @@ impl LeaseState {
             return LossReason::MaxHold;
         }
         let (undisturbed, slept) = state.renewed;
-        let slept = self.home.clock.slept().saturating_sub(slept);
-        let awake = self.home.clock.now().checked_sub(slept);
+        let slept = self.context.clock.slept().saturating_sub(slept);
+        let awake = self.context.clock.now().checked_sub(slept);
         if state.deadline < undisturbed {
             let nodes = state.expiries.shortened(|node| self.advanced(node));
             return LossReason::ClockPutForward {
@@ -381,7 +386,7 @@ impl LeaseState {
                 // The timer has stood still, or the deadline has moved (R4).
                 _ = jumps.changed() => {}
                 // By a timer, so also when no node answers (E3).
-                () = sleep_until(&self.home.runtime, self.instant(due)) => {
+                () = sleep_until(&self.context.runtime, self.instant(due)) => {
                     self.expire_if_due();
                     let now = self.state.borrow();
                     // It may have been renewed, or ended, at the last moment.

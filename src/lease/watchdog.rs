@@ -9,11 +9,11 @@ use super::state::{LeaseState, Phase};
 
 /// Renews the lease until it ends.
 pub(crate) async fn watch(lease: Arc<LeaseState>) {
-    let ttl = lease.terms.ttl;
+    let ttl = lease.settings.ttl;
     let mut changes = lease.subscribe();
     let mut jumps = lease.jumps();
     let mut next = lease.started + ttl / 3;
-    let mut latest = lease.started + lease.terms.most(lease.terms.believable);
+    let mut latest = lease.started + lease.settings.most(lease.settings.validity);
     loop {
         // First, so that no change after this is missed.
         jumps.mark_unchanged();

@@ -51,9 +51,9 @@ impl Default for Drift {
 
 /// A5: how long after `t0` a lease of `ttl` may be believed, or `None` if nothing would be left.
 ///
-/// `t0` is read before the first byte is sent, so the deadline `t0 + believable(..)` needs no knowledge of how long
+/// `t0` is read before the first byte is sent, so the deadline `t0 + validity(..)` needs no knowledge of how long
 /// the answers took.
-pub(crate) fn believable(ttl: Duration, drift: Drift) -> Option<Duration> {
+pub(crate) fn validity(ttl: Duration, drift: Drift) -> Option<Duration> {
     ttl.checked_sub(drift.over(ttl)).filter(|left| !left.is_zero())
 }
 
@@ -65,22 +65,22 @@ mod tests {
 
     #[test]
     fn drift_is_subtracted_never_added() {
-        assert_eq!(believable(1_000 * MS, Drift::default()), Some(988 * MS));
+        assert_eq!(validity(1_000 * MS, Drift::default()), Some(988 * MS));
         for ttl_ms in 3..5_000 {
-            let left = believable(ttl_ms * MS, Drift::default()).unwrap();
+            let left = validity(ttl_ms * MS, Drift::default()).unwrap();
             assert!(left < ttl_ms * MS, "{ttl_ms} ms leave {left:?}");
         }
     }
 
     #[test]
     fn a_ttl_eaten_up_by_drift_has_no_validity_instead_of_a_huge_one() {
-        assert_eq!(believable(Duration::ZERO, Drift::default()), None);
-        assert_eq!(believable(2 * MS, Drift::default()), None);
-        assert_eq!(believable(MS, Drift::from_ppm(0, MS)), None);
-        assert_eq!(believable(MS, Drift::from_ppm(1_000_000, Duration::ZERO)), None);
-        assert_eq!(believable(MS, Drift::from_ppm(u32::MAX, Duration::MAX)), None);
+        assert_eq!(validity(Duration::ZERO, Drift::default()), None);
+        assert_eq!(validity(2 * MS, Drift::default()), None);
+        assert_eq!(validity(MS, Drift::from_ppm(0, MS)), None);
+        assert_eq!(validity(MS, Drift::from_ppm(1_000_000, Duration::ZERO)), None);
+        assert_eq!(validity(MS, Drift::from_ppm(u32::MAX, Duration::MAX)), None);
         assert_eq!(
-            believable(Duration::MAX, Drift::from_ppm(u32::MAX, Duration::ZERO)),
+            validity(Duration::MAX, Drift::from_ppm(u32::MAX, Duration::ZERO)),
             None
         );
     }
@@ -92,7 +92,7 @@ mod tests {
             Drift::from_ppm(0, Duration::ZERO).over(Duration::MAX),
             Duration::ZERO
         );
-        assert!(believable(Duration::MAX, Drift::default()).is_some());
+        assert!(validity(Duration::MAX, Drift::default()).is_some());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::sys::timer::sleep_until;
 /// The queues of one manager. `T` is what whoever is in front was told last.
 pub(crate) struct Queues<T> {
     by_key: Arc<Mutex<ByKey<T>>>,
-    home: Runtime,
+    context: Runtime,
     /// Nothing is remembered any more.
     pub(super) closed: CancellationToken,
 }
@@ -30,10 +30,10 @@ struct Entry<T> {
 
 impl<T: Send + 'static> Queues<T> {
     /// Nobody waits any more once `closed` is cancelled.
-    pub(crate) fn new(home: &Runtime, closed: CancellationToken) -> Self {
+    pub(crate) fn new(context: &Runtime, closed: CancellationToken) -> Self {
         Queues {
             by_key: Arc::default(),
-            home: home.clone(),
+            context: context.clone(),
             closed,
         }
     }
@@ -76,7 +76,7 @@ impl<T> Clone for Queues<T> {
     fn clone(&self) -> Self {
         Queues {
             by_key: self.by_key.clone(),
-            home: self.home.clone(),
+            context: self.context.clone(),
             closed: self.closed.clone(),
         }
     }
@@ -100,7 +100,7 @@ impl<T: Send + 'static> Stay<T> {
             drop(state);
             let trace = Trace(self.queues.stay(&self.key));
             // Where the runtime has ended, the task is dropped at once, and the trace with it.
-            self.queues.home.spawn(trace.fade());
+            self.queues.context.spawn(trace.fade());
         }
     }
 }
@@ -129,7 +129,7 @@ impl<T: Send + 'static> Trace<T> {
             let until = Instant::now() + REMEMBERED;
             tokio::select! {
                 () = queues.closed.cancelled() => return,
-                () = sleep_until(&queues.home, until) => {}
+                () = sleep_until(&queues.context, until) => {}
             }
             drop(queue.unused_announcements());
             let state = lock(&queue.state);

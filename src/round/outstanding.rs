@@ -3,13 +3,14 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{self, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::Instant;
 
-use super::{Answer, Home, Nodes};
+use super::{Answer, Nodes};
+use crate::context::Context;
 use crate::node::{Action, Fault, Fencing, Node, NodeState, Reply, Request};
 use crate::protocol::fencing::credible;
 use crate::sys::runtime::Runtime;
@@ -31,7 +32,7 @@ pub(crate) struct Outstanding {
 impl Future for Outstanding {
     type Output = (usize, Answer);
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
         loop {
             let answer = ready!(self.call.poll_unpin(cx));
             if let Err(fault) = &answer
@@ -66,7 +67,7 @@ impl Outstanding {
 
     fn send_again(&mut self) {
         let left = self.until.saturating_duration_since(Instant::now());
-        let _home = self.runtime.enter();
+        let _entered = self.runtime.enter();
         self.call = self.node.call(self.request.clone(), left);
     }
 }
@@ -101,13 +102,13 @@ pub(crate) fn ask(
     number: usize,
     request: Request,
     budget: Duration,
-    home: &Home,
+    context: &Context,
 ) -> Outstanding {
-    let _home = home.runtime.enter();
+    let _entered = context.runtime.enter();
     let node = nodes[number].clone();
     Outstanding {
         number,
-        runtime: home.runtime.clone(),
+        runtime: context.runtime.clone(),
         until: Instant::now() + budget,
         connection: node.connection(),
         lost: None,

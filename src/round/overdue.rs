@@ -5,16 +5,17 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
-use super::{Home, Nodes};
-use crate::error::Votes;
+use super::Nodes;
+use crate::context::Context;
 use crate::node::Fault;
 use crate::protocol::quorum::quorum;
 use crate::sys::timer::sleep_until;
+use crate::votes::Votes;
 
 /// Whether another request may have more success. A process that was stopped for longer than other clients rely on looks at its
 /// nodes again as soon as it runs, and until then their votes do not count. If `votes` are of such a moment, waits until a
 /// quorum counts again, but not longer than `limit`.
-pub(crate) async fn may_retry(nodes: &Nodes, votes: &Votes, limit: Duration, home: &Home) -> bool {
+pub(crate) async fn may_retry(nodes: &Nodes, votes: &Votes, limit: Duration, context: &Context) -> bool {
     if !votes.any_fault(|fault| *fault == Fault::Unregistered) {
         return false;
     }
@@ -28,7 +29,7 @@ pub(crate) async fn may_retry(nodes: &Nodes, votes: &Votes, limit: Duration, hom
     tokio::select! {
         biased;
         () = looked => {}
-        () = sleep_until(&home.runtime, Instant::now() + limit) => {}
+        () = sleep_until(&context.runtime, Instant::now() + limit) => {}
     }
     true
 }

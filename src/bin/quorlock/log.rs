@@ -22,9 +22,9 @@ pub(crate) fn start(report: &Report, output: &Output, settings_shown: bool) -> R
         Ok(filters) if !filters.is_empty() => filters,
         _ => match (output.quiet, output.verbose) {
             (true, _) => "error",
-            (false, 0 | 1) if settings_shown => "warn,quorlock::redis::link=error",
+            (false, 0 | 1) if settings_shown => "warn,quorlock::redis::endpoint=error",
             // A lost lease is told anyway, and so is another list of nodes when there is a lock to be had.
-            (false, 0 | 1) => "warn,quorlock::hold=error,quorlock::redis::membership=error",
+            (false, 0 | 1) => "warn,quorlock::lease=error,quorlock::redis::membership=error",
             (false, 2) => "quorlock=debug,warn",
             (false, _) => "trace",
         }

@@ -51,7 +51,7 @@ impl Claim {
         tokio::pin!(over);
         loop {
             let verdict = acquire.tally().verdict();
-            if verdict != Verdict::Pending || acquire.only_silent_are_left() {
+            if verdict != Verdict::Pending || acquire.only_unresponsive_are_left() {
                 return verdict;
             }
             if !acquire.answers().all(is_of_ours) {
@@ -59,9 +59,9 @@ impl Claim {
             }
             tokio::select! {
                 biased;
-                _ = acquire.hear() => {}
+                _ = acquire.next_answer() => {}
                 () = &mut over => {
-                    acquire.call_silent(UNTIL_NEXT_STALEMATE * patience);
+                    acquire.mark_unresponsive(UNTIL_NEXT_STALEMATE * patience);
                     if Instant::now() >= end {
                         acquire.give_up();
                     }

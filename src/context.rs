@@ -1,0 +1,84 @@
+//! What all parts of one manager share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::node::{Node, OwnerToken};
+use crate::sys::clock::Clock;
+use crate::sys::runtime::Runtime;
+
+/// What all parts of one manager share: its runtime, its clock, and what is known of its nodes' clocks and silences.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) runtime: Runtime,
+    pub(crate) clock: Clock,
+    /// Cancelled once the manager takes no new locks.
+    pub(crate) closed: CancellationToken,
+    /// How far each node's clock is known to have been put forward, in microseconds.
+    advanced: Arc<[AtomicU64]>,
+    /// Until when each node counts as unresponsive, in microseconds since `began`; zero if it does not.
+    unresponsive: Arc<[AtomicU64]>,
+    began: Instant,
+    owners: Owners,
+}
+
+/// Makes owner tokens.
+pub(crate) type Owners = Arc<dyn Fn() -> OwnerToken + Send + Sync>;
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    pub(crate) fn new(runtime: Runtime, clock: Clock, nodes: usize, owners: Owners) -> Self {
+        Context {
+            runtime,
+            clock,
+            closed: CancellationToken::new(),
+            advanced: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
+            unresponsive: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
+            began: Instant::now(),
+            owners,
+        }
+    }
+
+    fn since_began(&self, moment: Instant) -> u64 {
+        u64::try_from((moment - self.began).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns a new owner token, for one attempt (A1).
+    pub(crate) fn owner(&self) -> OwnerToken {
+        (self.owners)()
+    }
+
+    /// Takes note of how far a node's clock was put forward, which its answers have shown.
+    pub(crate) fn observe_clock(&self, number: usize, node: &dyn Node) {
+        let advanced = u64::try_from(node.clock_advanced().as_micros()).unwrap_or(u64::MAX);
+        if self.advanced[number].fetch_max(advanced, Relaxed) < advanced {
+            self.clock.jumped();
+        }
+    }
+
+    /// A node has answered.
+    pub(crate) fn mark_responsive(&self, node: usize) {
+        self.unresponsive[node].store(0, Relaxed);
+    }
+
+    /// Marks a node as unresponsive until `until`.
+    pub(crate) fn mark_unresponsive(&self, node: usize, until: Instant) {
+        self.unresponsive[node].store(self.since_began(until), Relaxed);
+    }
+
+    /// Returns whether a node is marked as unresponsive.
+    pub(crate) fn is_unresponsive(&self, node: usize) -> bool {
+        self.since_began(Instant::now()) < self.unresponsive[node].load(Relaxed)
+    }
+}
