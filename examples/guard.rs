@@ -31,8 +31,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
 
     tokio::select! {
-        () = charge() => println!("charged"),
+        biased; // a loss comes before a result
         lost = lease.lost() => return Err(lost.into()),
+        () = charge() => println!("charged"),
     }
 
     match lease.release().await {

@@ -42,3 +42,5 @@ pub mod operating {}
 pub mod stores {}
 #[doc = include_str!("../docs/tool.md")]
 pub mod tool {}
+#[doc = include_str!("../docs/testing.md")]
+pub mod testing {}
