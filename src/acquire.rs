@@ -6,18 +6,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::AcquireError;
-use crate::head::Head;
 use crate::keys::claim::Claim;
 use crate::keys::cleanup::Cleanup;
 use crate::lease::Lease;
 use crate::lease::state::LeaseState;
 use crate::options::{LockSettings, RequestParams};
 use crate::protocol::quorum::Verdict;
-use crate::queue::{Held, Place, Queues};
 use crate::round::{Nodes, may_retry};
 use crate::sys::timer::sleep_until;
 use crate::votes::Votes;
-use crate::wait::Waiting;
+use crate::waiting::{Head, Held, Place, Queues, Waiting};
 
 /// Where some of those who wait ask on other settings, what was out of reach so recently is not asked for again on the same settings.
 const JUST_NOW: Duration = Duration::from_millis(100);

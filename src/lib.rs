@@ -8,26 +8,22 @@ mod certify;
 mod context;
 #[cfg(doc)]
 pub mod docs;
-mod ear;
 mod error;
 mod fence_gate;
-mod head;
 mod keys;
 mod lease;
 mod news;
 pub mod node;
 mod options;
 mod protocol;
-mod queue;
 mod redis;
 mod redlock;
 mod round;
 mod sys;
 #[cfg(feature = "testbed")]
 pub mod testbed;
-mod turns;
 mod votes;
-mod wait;
+mod waiting;
 
 pub use builder::RedlockBuilder;
 pub use error::{AcquireError, ConnectError, ExtendError, LossReason, Lost, ReleaseOutcome, RunError};

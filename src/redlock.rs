@@ -15,10 +15,9 @@ use crate::keys::cleanup::Cleanup;
 use crate::lease::{Lease, LeaseHandle};
 use crate::node::{Fault, NodeState};
 use crate::options::{self, LockOptions, Wait};
-use crate::queue::Queues;
 use crate::round::Nodes;
 use crate::sys::under_way::{End, UnderWay};
-use crate::wait::Waiting;
+use crate::waiting::{Queues, Waiting};
 
 /// A set of independent Redis or Valkey masters on which locks are held.
 ///

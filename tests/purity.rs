@@ -23,17 +23,13 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 20] = [
+const LAYERS: [&[&str]; 16] = [
     &["builder", "redlock"],
     &["acquire"],
     &["lease"],
-    &["head"],
-    &["queue"],
+    &["waiting"],
     &["keys"],
     &["certify"],
-    &["ear"],
-    &["wait"],
-    &["turns"],
     &["round"],
     &["context"],
     &["error"],
@@ -221,8 +217,8 @@ fn the_checks_can_fail() {
         ["node -> options"]
     );
     assert_eq!(
-        up_arrows("wait", "use crate::unheard_of::X;"),
-        ["wait -> unheard_of"]
+        up_arrows("waiting", "use crate::unheard_of::X;"),
+        ["waiting -> unheard_of"]
     );
     assert!(up_arrows("round", "use crate::node::Node; use crate::error::Votes;").is_empty());
 }

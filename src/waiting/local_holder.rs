@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Queue;
+use super::queue::Queue;
 use super::registry::{Queues, Stay};
-use crate::ear::Announcements;
+use super::releases::Announcements;
 use crate::keys::claim::Heirs;
 use crate::news::News;
 use crate::protocol::quorum::{quorum, vouched_for};

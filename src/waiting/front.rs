@@ -10,18 +10,19 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::context::Context;
-use crate::ear::{Announcements, Hearing};
 use crate::news::News;
 use crate::node::{OwnerToken, Reply};
 use crate::options::MAX_TTL;
 use crate::protocol::election;
 use crate::protocol::quorum::{quorum, vouched_for};
-use crate::queue::Place;
 use crate::round::Nodes;
 use crate::sys::timer::sleep_until;
-use crate::turns::Position;
 use crate::votes::Votes;
-use crate::wait::Waiting;
+
+use super::fairness::Position;
+use super::queue::Place;
+use super::releases::{Announcements, Hearing};
+use super::retry::Waiting;
 
 /// Timers and expiries have the resolution of a millisecond.
 const TICK: Duration = Duration::from_millis(1);

@@ -3,9 +3,6 @@
 //! Only the one in front talks to the nodes, so that a thousand who wait cost the nodes no more than one does. While somebody
 //! of this process holds it, not even that one has to.
 
-mod holding;
-mod registry;
-
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -14,54 +11,53 @@ use tokio::sync::{Mutex as Turn, MutexGuard, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::context::Context;
-use crate::ear::Announcements;
 use crate::options::RequestParams;
 use crate::round::Nodes;
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
-use crate::turns::{Position, Turns};
 
-pub(crate) use holding::Held;
-pub(crate) use registry::Queues;
-use registry::Stay;
+use super::fairness::{Position, Turns};
+use super::local_holder::Held;
+use super::registry::{Queues, Stay};
+use super::releases::Announcements;
 
 /// How long a queue is remembered after the last one has left it: its subscriptions, and whose turn it is elsewhere. Others take
 /// whoever listens for one who waits.
-const REMEMBERED: Duration = Duration::from_millis(300);
+pub(super) const REMEMBERED: Duration = Duration::from_millis(300);
 
 /// Those who wait for one key. `T` is what whoever is in front was told last.
-struct Queue<T> {
+pub(super) struct Queue<T> {
     /// Held by who is in front. Fair: it goes to who has waited longest.
-    turn: Arc<Turn<()>>,
-    freed: Notify,
-    told: Mutex<Option<T>>,
+    pub(super) turn: Arc<Turn<()>>,
+    pub(super) freed: Notify,
+    pub(super) told: Mutex<Option<T>>,
     /// One of those whose time is up asks for all of them.
-    last_question: Turn<()>,
+    pub(super) last_question: Turn<()>,
     /// How many wait, the one in front included.
-    waiting: AtomicUsize,
-    state: Mutex<State>,
+    pub(super) waiting: AtomicUsize,
+    pub(super) state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// What the first one of those who wait asks, and whether others ask something else.
-    question: Option<RequestParams>,
-    is_mixed: bool,
-    turns: Turns,
+    pub(super) question: Option<RequestParams>,
+    pub(super) is_mixed: bool,
+    pub(super) turns: Turns,
     /// Opened by the first who waits for somebody elsewhere, closed when nobody has waited for a while.
-    announcements: Option<Arc<Announcements>>,
+    pub(super) announcements: Option<Arc<Announcements>>,
     /// When somebody last waited for somebody elsewhere, as far as is known.
-    waited: Option<Instant>,
+    pub(super) waited: Option<Instant>,
     /// Whether a [`Trace`] of those who have left is kept.
-    has_trace: bool,
+    pub(super) has_trace: bool,
     /// The leases of this process, and until when each is held.
-    leases: Vec<(u64, Weak<dyn Held>)>,
-    next: u64,
+    pub(super) leases: Vec<(u64, Weak<dyn Held>)>,
+    pub(super) next: u64,
 }
 
 impl<T> Queue<T> {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Queue {
             turn: Arc::default(),
             freed: Notify::new(),
@@ -73,7 +69,7 @@ impl<T> Queue<T> {
     }
 
     /// Those that nobody has needed for a while.
-    fn unused_announcements(&self) -> Option<Arc<Announcements>> {
+    pub(super) fn unused_announcements(&self) -> Option<Arc<Announcements>> {
         let mut state = lock(&self.state);
         // Whoever waits now is counted before it begins to listen.
         let is_used =
