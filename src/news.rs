@@ -1,22 +1,76 @@
-//! What nodes tell of their own accord: that a lock was released (W2).
+//! What nodes tell of their own accord: that a lock was released, and that a process waits for it (W2).
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::node::OwnerToken;
 
-/// What those who wait elsewhere are told of a release.
+/// What is announced when a key is deleted.
 ///
-/// It only ever shortens a wait: nobody relies on being told, and nobody takes it for a fact.
+/// It only ever shortens a wait, or lets another process go first for a moment. Nobody relies on it, and nobody takes it for a
+/// fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
-    /// The lock is anybody's.
-    Free,
-    /// Somebody in the process that released it takes it next. If they do not, it is anybody's.
-    PassedOn,
-    /// Whoever gives it back has hardly had it, if at all: an attempt was given up, or came to nothing. No reason to hurry.
-    GivenBack,
+pub struct ReleaseNotice {
+    /// What becomes of the lock.
+    pub kind: ReleaseKind,
+    /// Which process released it, and which is next. `None` where processes do not take turns.
+    pub turn: Option<Turn>,
 }
+
+/// What becomes of a lock that is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseKind {
+    /// Any process may take it.
+    Free,
+    /// Another task of the same process takes it next. If it does not, any process may.
+    HandedOver,
+    /// An attempt was given up, or came to nothing: the lock was hardly held, if at all. No reason to hurry.
+    Abandoned,
+}
+
+/// Which process released a lock, and which is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The process that released it.
+    pub from: Sender,
+    /// The process that is next when the turn of this one ends. `None` if no other is known to wait.
+    pub next: Option<Successor>,
+}
+
+/// A process that has said that it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitNotice {
+    /// The process.
+    pub from: Sender,
+    /// How long the others wait for it when it is next.
+    pub slot: Duration,
+}
+
+/// A process that announces something, and how many announcements of this lock it had sent when it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// The process.
+    pub id: WaiterId,
+    /// Larger in each of its announcements.
+    pub count: u32,
+}
+
+/// A process that is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Successor {
+    /// The process.
+    pub id: WaiterId,
+    /// How long the others wait for it.
+    pub slot: Duration,
+}
+
+/// A random number for each process and lock. It proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaiterId(pub u64);
+
+/// The longest time that the others wait for a process that is next.
+pub(crate) const LONGEST_SLOT: Duration = Duration::from_millis(500);
 
 /// Whom a node tells of the releases of one key.
 ///
@@ -24,33 +78,39 @@ pub enum News {
 #[derive(Clone)]
 pub struct Listener {
     node: usize,
-    ear: Arc<dyn Ear>,
+    sink: Arc<dyn ReleaseSink>,
 }
 
-/// Who listens to all nodes.
-pub(crate) trait Ear: Send + Sync {
+/// Takes in what all nodes announce of one lock.
+pub(crate) trait ReleaseSink: Send + Sync {
     fn hears(&self, node: usize, hears: bool);
-    fn heard(&self, node: usize, owner: OwnerToken, news: News);
+    fn released(&self, node: usize, owner: OwnerToken, notice: ReleaseNotice);
+    fn waits(&self, notice: WaitNotice);
 }
 
 impl Listener {
-    pub(crate) fn new(node: usize, ear: Arc<dyn Ear>) -> Listener {
-        Listener { node, ear }
+    pub(crate) fn new(node: usize, sink: Arc<dyn ReleaseSink>) -> Listener {
+        Listener { node, sink }
     }
 
     /// From here on the node tells of every release, until [`deaf`](Self::deaf). To be called after each interruption.
     pub fn listening(&self) {
-        self.ear.hears(self.node, true);
+        self.sink.hears(self.node, true);
     }
 
     /// From here on it may not.
     pub fn deaf(&self) {
-        self.ear.hears(self.node, false);
+        self.sink.hears(self.node, false);
     }
 
     /// The key is free on this node: it held this token, which was released.
-    pub fn released(&self, owner: OwnerToken, news: News) {
-        self.ear.heard(self.node, owner, news);
+    pub fn released(&self, owner: OwnerToken, notice: ReleaseNotice) {
+        self.sink.released(self.node, owner, notice);
+    }
+
+    /// A process says that it waits for the lock.
+    pub fn waits(&self, notice: WaitNotice) {
+        self.sink.waits(notice);
     }
 }
 

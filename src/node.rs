@@ -12,7 +12,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
-pub use crate::news::{Listener, Listening, News};
+pub use crate::news::{
+    Listener, Listening, ReleaseKind, ReleaseNotice, Sender, Successor, Turn, WaitNotice, WaiterId,
+};
 use crate::protocol::token::FencingToken;
 
 /// One independent vote: a single Redis or Valkey master, never a replica and never a member of a cluster.
@@ -72,7 +74,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// W2: tells `listener` of releases of `key` on this node, as far as it can, until what is returned is dropped. `None` if
+    /// W2: tells `listener` of releases of `key` on this node, and of processes that wait for it, until what is returned is dropped. `None` if
     /// it never can; then those who wait have to ask.
     ///
     /// Called within a tokio runtime.
@@ -155,8 +157,10 @@ pub enum Action {
         /// The largest counter that is known; `None` where no token was issued.
         counter: Option<FencingToken>,
         /// W2: what is announced if the key was deleted. `None` for a lock that was never had.
-        news: Option<News>,
+        notice: Option<ReleaseNotice>,
     },
+    /// Announce to all who listen that a process waits for the lock (W2). The key is not looked at.
+    Announce(WaitNotice),
 }
 
 /// How a node counts the grants of a resource.
@@ -183,8 +187,6 @@ pub enum Reply {
         remaining: Option<Duration>,
         /// W3: that token; `None` if it is none of this library's.
         holder: Option<OwnerToken>,
-        /// How many processes the node tells of releases of this key; 0 where it does not know.
-        listeners: u32,
     },
     /// Raise: the key is ours.
     Raised {
@@ -195,9 +197,11 @@ pub enum Reply {
     Extended,
     /// Release: the key was ours and is deleted.
     Released {
-        /// How many processes were told.
-        listeners: u32,
+        /// Whether anybody was told.
+        heard: bool,
     },
+    /// Announce: done, or not allowed.
+    Announced,
     /// Raise, extend or release: there is no such key. Raise: or there is no counter.
     Missing,
     /// Raise, extend or release: the key holds another token.

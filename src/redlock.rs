@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use tokio_util::sync::DropGuard;
 
-use crate::acquire::{Acquire, Told};
+use crate::acquire::{Acquire, SharedFailure};
 use crate::builder::RedlockBuilder;
 use crate::context::Context;
 use crate::error::{AcquireError, ConnectError, RunError};
@@ -17,7 +17,7 @@ use crate::node::{Fault, NodeState};
 use crate::options::{self, LockOptions, Wait};
 use crate::round::Nodes;
 use crate::sys::under_way::{End, UnderWay};
-use crate::waiting::{Queues, Waiting};
+use crate::waiting::{Queues, Retry};
 
 /// A set of independent Redis or Valkey masters on which locks are held.
 ///
@@ -36,7 +36,7 @@ struct Inner {
     defaults: LockOptions,
     cleanup: Cleanup,
     acquires: Arc<UnderWay<Result<Lease, AcquireError>>>,
-    queues: Queues<Arc<Told>>,
+    queues: Queues<Arc<SharedFailure>>,
     _open: DropGuard,
 }
 
@@ -91,7 +91,7 @@ impl Redlock {
                 }
             }
         });
-        let queues = Queues::new(&context.runtime, context.closed.clone());
+        let queues = Queues::new(&nodes, &context.runtime, context.closed.clone());
         let cleanup = Cleanup::new(&nodes, context);
         Redlock {
             inner: Arc::new(Inner {
@@ -257,7 +257,7 @@ impl LockRequest {
             resource: self.resource.clone(),
             key,
             settings,
-            waiting: Waiting::new(self.options.wait, self.options.backoff, settings.ttl),
+            retry: Retry::new(self.options.wait, self.options.backoff, settings.ttl),
         };
         let call = match self.options.wait {
             // A single attempt does not wait, for its turn neither.

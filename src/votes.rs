@@ -30,12 +30,11 @@ impl NodeVote {
     }
 }
 
-/// What an answer means in any round: grants, extensions and deletions are "yes".
+/// Returns how an answer counts in any round: grants, extensions, deletions and announcements are "yes".
 pub(crate) fn vote(answer: &Result<Reply, Fault>) -> Vote {
     match answer {
-        Ok(Reply::Granted { .. } | Reply::Raised { .. } | Reply::Extended | Reply::Released { .. }) => {
-            Vote::Yes
-        }
+        Ok(Reply::Granted { .. } | Reply::Raised { .. } | Reply::Extended) => Vote::Yes,
+        Ok(Reply::Released { .. } | Reply::Announced) => Vote::Yes,
         Ok(Reply::Held { .. } | Reply::Missing | Reply::Foreign) => Vote::No,
         Err(_) => Vote::Fault,
     }
@@ -210,7 +209,6 @@ mod tests {
             answer: Some(Ok(Reply::Held {
                 remaining: Some(Duration::from_millis(millis)),
                 holder: None,
-                listeners: 0,
             })),
         };
         Votes::new(remaining.iter().enumerate().map(vote).collect())

@@ -14,7 +14,7 @@ use super::late_grants::{LateGrants, counter};
 use crate::certify::certify;
 use crate::context::Context;
 use crate::error::ReleaseOutcome;
-use crate::node::{Action, Fencing, News, OwnerToken, Reply, Request};
+use crate::node::{Action, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request};
 use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::fencing;
@@ -54,21 +54,21 @@ pub(crate) struct Claim {
     /// The release, once it is sent. Its answers tell where the key is gone.
     release: Option<Round>,
     /// What the deletion announces, once that is decided. The inner `None` announces nothing.
-    given_up: Option<Option<News>>,
+    given_up: Option<Option<ReleaseNotice>>,
     /// The waiters of this process, once the lock was won.
     heirs: Option<Arc<dyn Heirs>>,
 }
 
 /// Those of this process who wait for a lock that is held here.
 pub(crate) trait Heirs: Send + Sync {
-    /// The lock is about to be given up: what those elsewhere are to be told.
-    fn news(&self) -> News;
+    /// The lock is about to be given up. Returns the announcement for other processes.
+    fn notice(&self) -> ReleaseNotice;
 
-    /// What deletes it has been sent: whoever asks from here on is behind that, on every node.
+    /// The deletions have been sent: a later acquire of this process is ordered after them on every node.
     fn freed(&self);
 
-    /// A node has told so many who listen elsewhere.
-    fn told(&self, node: usize, listeners: u32);
+    /// A node has told a listener of the release.
+    fn heard(&self);
 }
 
 impl Claim {
@@ -280,7 +280,7 @@ impl Claim {
         let known = self.counters.get(node).copied().flatten();
         self.request(Action::Release {
             counter: highest.filter(|_| known != highest),
-            news: self.given_up.flatten(),
+            notice: self.given_up.flatten(),
         })
     }
 
@@ -298,8 +298,11 @@ impl Claim {
     /// ask in vain.
     fn give_up(&mut self) {
         self.given_up = Some(match &self.heirs {
-            Some(heirs) => Some(heirs.news()),
-            None => (self.possible_keys().len() >= quorum(self.nodes.len())).then_some(News::GivenBack),
+            Some(heirs) => Some(heirs.notice()),
+            None => (self.possible_keys().len() >= quorum(self.nodes.len())).then_some(ReleaseNotice {
+                kind: ReleaseKind::Abandoned,
+                turn: None,
+            }),
         });
     }
 
@@ -364,8 +367,8 @@ impl Drop for Claim {
             let answer = release.as_ref().and_then(|release| release.answer(node));
             let reply = answer.and_then(|answer| deletion_answer(answer.clone()).ok());
             let is_final = |(reply, sent)| horizon.is_final(&reply, &*self.nodes[node], sent);
-            if let (Some(heirs), Some(Reply::Released { listeners })) = (&self.heirs, reply) {
-                heirs.told(node, listeners);
+            if let (Some(heirs), Some(Reply::Released { heard: true })) = (&self.heirs, reply) {
+                heirs.heard();
             }
             if reply.zip(sent).is_some_and(is_final) {
                 continue;
@@ -383,7 +386,7 @@ impl Drop for Claim {
                 told: self
                     .heirs
                     .clone()
-                    .map(|heirs| -> Told { Box::new(move |listeners| heirs.told(node, listeners)) }),
+                    .map(|heirs| -> Told { Box::new(move || heirs.heard()) }),
                 expired_at: self.expired_at,
                 horizon,
             };

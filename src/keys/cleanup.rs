@@ -87,7 +87,7 @@ pub(crate) struct PendingDelete {
     /// Dropped as soon as the deletion has its place in the pipeline: a later acquire is then ordered after it. Also dropped if the
     /// node fails, so that no waiter waits for it.
     pub(crate) unsent: Option<Box<dyn Send>>,
-    /// Called with the number of listeners that the deletion was announced to. Dropped uncalled if the node fails.
+    /// Called if a listener was told of the deletion. Dropped uncalled if the node fails.
     pub(crate) told: Option<Told>,
     /// When the key has expired by itself.
     pub(crate) expired_at: Instant,
@@ -130,7 +130,7 @@ impl PendingDelete {
     }
 }
 
-pub(crate) type Told = Box<dyn FnOnce(u32) + Send>;
+pub(crate) type Told = Box<dyn FnOnce() + Send>;
 
 impl Cleanup {
     pub(crate) fn new(nodes: &Nodes, context: Context) -> Self {

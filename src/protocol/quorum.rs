@@ -40,12 +40,6 @@ pub(crate) const fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The largest number that a quorum of nodes vouches for, of what each has said; 0 for those that have said nothing.
-pub(crate) fn vouched_for(mut said: Vec<u32>) -> u32 {
-    said.sort_unstable_by(|one, other| other.cmp(one));
-    said.get(quorum(said.len()) - 1).copied().unwrap_or(0)
-}
-
 /// The votes of one round, counted. Each node is recorded at most once; the caller sees to that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tally {

@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(said, expected, "{admission:?}");
             let raise = Action::Release {
                 counter: None,
-                news: None,
+                notice: None,
             };
             assert_eq!(admission.objection(&raise, now), None);
         }
@@ -246,7 +246,7 @@ mod tests {
         };
         let release = Action::Release {
             counter: None,
-            news: None,
+            notice: None,
         };
         let cases = [
             (acquire(Some(SECOND)), Some(soon), SECOND),

@@ -1,4 +1,4 @@
-//! Hears of releases (W2), on a connection of its own (T5): opened when the first one listens, and closed some time after the
+//! Hears of releases, and of processes that wait (W2), on a connection of its own (T5): opened when the first one listens, and closed some time after the
 //! last has left.
 //!
 //! Never on the connection that locks are taken on: the client library takes the refusal of a subscription for the answer to
@@ -26,7 +26,7 @@ use super::credentials::renewed_after;
 use super::endpoint::Endpoint;
 use super::fault;
 use super::fred_client::{self, Task};
-use super::script;
+use super::script::{self, Announcement};
 use crate::node::{Fault, Listener, Listening};
 use crate::protocol::backoff::Backoff;
 
@@ -258,11 +258,14 @@ impl Audience {
         };
         // Anybody may publish there. What is no announcement is none.
         let announced = message.value.as_str();
-        if let Some((owner, news)) = announced.and_then(|text| script::announced(&text)) {
-            channel
-                .listeners
-                .iter()
-                .for_each(|(_, listener)| listener.released(owner, news));
+        let Some(announced) = announced.and_then(|text| script::announced(&text)) else {
+            return;
+        };
+        for (_, listener) in &channel.listeners {
+            match announced {
+                Announcement::Release(owner, notice) => listener.released(owner, notice),
+                Announcement::Wait(notice) => listener.waits(notice),
+            }
         }
     }
 }
@@ -428,18 +431,20 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::news::{Ear, News};
+    use crate::news::{ReleaseNotice, ReleaseSink, WaitNotice};
     use crate::node::OwnerToken;
 
     #[derive(Default)]
     struct Notes(Mutex<Vec<bool>>);
 
-    impl Ear for Notes {
+    impl ReleaseSink for Notes {
         fn hears(&self, _: usize, hears: bool) {
             self.0.lock().unwrap().push(hears);
         }
 
-        fn heard(&self, _: usize, _: OwnerToken, _: News) {}
+        fn released(&self, _: usize, _: OwnerToken, _: ReleaseNotice) {}
+
+        fn waits(&self, _: WaitNotice) {}
     }
 
     impl Notes {

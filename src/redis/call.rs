@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::link::Link;
 use super::resp::Value;
 use super::script::Item;
-use crate::node::{Action, Fault, News, Reply, Request};
+use crate::node::{Action, Fault, ReleaseKind, Reply, Request};
 
 /// A connection is doubted after half a budget of silence, so that another one can still be asked within the budget (T4). This is the
 /// shortest such time, however short the budget.
@@ -44,8 +44,8 @@ impl PendingRequest {
 
     /// Returns whether this release hands the lock over within the process: its acquire follows at once (W1).
     pub(super) fn is_passing_on(&self) -> bool {
-        let news = Some(News::PassedOn);
-        matches!(self.request.action, Action::Release { news: told, .. } if told == news)
+        let is_handed_over = |kind| kind == ReleaseKind::HandedOver;
+        matches!(self.request.action, Action::Release { notice: Some(notice), .. } if is_handed_over(notice.kind))
     }
 }
 

@@ -8,8 +8,9 @@ use tokio_util::bytes::BytesMut;
 
 use super::resp;
 pub use super::resp::Value;
+pub use super::script::Announcement;
 use super::script::{self, Item, Target};
-use crate::node::{Action, Fault, News, OwnerToken, Reply, Request};
+use crate::node::{Action, Fault, OwnerToken, Reply, Request};
 use crate::options::RECORD_SUFFIX;
 use crate::protocol::memory::{Durability, MemoryId, Process, Record};
 
@@ -127,6 +128,6 @@ pub fn channel(key: &str) -> String {
 }
 
 /// Decodes an announcement. `None` if `message` is not one.
-pub fn announced(message: &str) -> Option<(OwnerToken, News)> {
+pub fn announced(message: &str) -> Option<Announcement> {
     script::announced(message)
 }

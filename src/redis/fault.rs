@@ -9,7 +9,7 @@ use crate::node::{Fault, Unfit};
 const LONGEST_MESSAGE: usize = 200;
 
 /// The rights that a lock needs of a restricted user, as the README prints them.
-const NEEDS: &str = "resetchannels ~<prefix>* &<prefix>* +evalsha +eval +script|load +info +config|get +time +set +get +mget +del +incr +incrby +pexpire +persist +pttl +publish +subscribe +unsubscribe +pubsub|numsub +ping +client|id +client|setname";
+const NEEDS: &str = "resetchannels ~<prefix>* &<prefix>* +evalsha +eval +script|load +info +config|get +time +set +get +mget +del +incr +incrby +pexpire +persist +pttl +publish +subscribe +unsubscribe +ping +client|id +client|setname";
 
 /// A connection's end, in the system's words.
 pub(super) fn from_io(error: &io::Error) -> Fault {

@@ -9,23 +9,22 @@
 --   f  fence     raise the counter, if the key is ours      the token
 --   e  extend    let it live for the TTL from now           last moment, first moment; TTL
 --   r  release   delete the key if it is ours, and announce it; raise the counter, where one is given, whoever holds it
---                                                           one character: what to announce (script.rs), or - for nothing;
---                                                           the counter, or nothing
+--                                                           the counter, or zero; what to announce (script.rs), or nothing
+--   w  wait      announce that a process waits. No owner token: all of it is what is announced (script.rs)
 --
 -- The last entry of KEYS is the key of the node's record, the last of ARGV the 34 characters that the record begins with,
 -- as far as the client knows, and what the channels of this database end in. A node whose record begins otherwise has
 -- another memory than the client takes it for: it releases, and does nothing else.
 --
--- Releases are announced in the channel that has the lock's name with CHANNEL behind it: that character, and the owner token
--- that was released.
+-- Announcements go to the channel that has the lock's name with CHANNEL behind it. That of a release has the owner token that was
+-- released behind its first character.
 --
 -- The counter of a lock has the lock's name with COUNTER behind it. It is not among the keys, as it would have to be in a
 -- cluster: a node is never a member of one, and every argument takes the client time.
 --
--- The answer has an entry a request: the counter where one is counted or raised; how many listen for a release; otherwise a
--- number of those below; {remaining ms, that token, how many listen} where another token is there; or an error's text. Behind
--- them, where it was looked at, the node's time in microseconds. Errors are caught one by one, so that no request spoils the
--- others.
+-- The answer has an entry a request: the counter where one is counted or raised; HEARD where a release was announced to anybody;
+-- otherwise a number of those below; {remaining ms, that token} where another token is there; or an error's text. Behind them,
+-- where it was looked at, the node's time in microseconds. Errors are caught one by one, so that no request spoils the others.
 --
 -- Numbers stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself. Digits become a number by + 0,
 -- which is faster than a call of tonumber.
@@ -33,7 +32,7 @@
 -- All of this text runs with each call, and mostly for a single "a" or "r": so there are few functions and no tables that have to
 -- be made first.
 
-local DONE, TOO_LATE, MISSING, FOREIGN, OTHER_MEMORY, TOO_EARLY = 0, -1, -2, -3, -4, -5
+local HEARD, DONE, TOO_LATE, MISSING, FOREIGN, OTHER_MEMORY, TOO_EARLY = 1, 0, -1, -2, -3, -4, -5
 local COUNTER, CHANNEL = '#fence', '#free'
 
 -- Starts a counter anew that was missing, or is older than this memory, at no less than "least" and than "oldest": what it
@@ -74,22 +73,17 @@ end
 
 local last = #KEYS
 
--- How many listen for the releases of the lock. Nothing, where the user may not be told.
-local function listeners(key)
-  return redis.pcall('PUBSUB', 'NUMSUB', key .. CHANNEL .. ARGV[last]:sub(35))[2]
+-- W2: tells processes that listen for the lock's releases. A user who may not do so does without.
+local function announce(key, text)
+  local told = redis.pcall('PUBLISH', key .. CHANNEL .. ARGV[last]:sub(35), text)
+  return type(told) == 'number' and told > 0 and HEARD or DONE
 end
 
--- W2: deletes the key, and tells those who wait elsewhere.
 local function release(key, item)
   local deleted = redis.pcall('DEL', key)
   if type(deleted) == 'table' then return deleted end
-  local news = item:sub(38, 38)
-  if news == '-' then return DONE end
-  local told = redis.pcall('PUBLISH', key .. CHANNEL .. ARGV[last]:sub(35), news .. item:sub(2, 37))
-  -- Deleted it is, whether or not the user may say so.
-  if type(told) ~= 'number' or told == 0 then return DONE end
-  -- Some of those may listen to everything, and do not wait for this.
-  return listeners(key) or told
+  if #item < 54 then return DONE end
+  return announce(key, item:sub(54, 54) .. item:sub(2, 37) .. item:sub(55))
 end
 
 local now, known
@@ -160,17 +154,19 @@ for i = 1, last - 1 do
         reply = holder.err
       else
         local left = redis.pcall('PTTL', key)
-        -- W3. Whoever may not be told how many listen has to do without.
-        reply = type(left) == 'table' and left.err or { left, #holder == 36 and holder or '', listeners(key) or 0 }
+        -- W3
+        reply = type(left) == 'table' and left.err or { left, #holder == 36 and holder or '' }
       end
     end
-  elseif operation == 'f' or releases and #item > 38 then
+  elseif operation == 'w' then
+    reply = announce(key, item)
+  elseif operation == 'f' or releases and item:sub(38, 53) + 0 > 0 then
     local counter = key .. COUNTER
     local both = redis.pcall('MGET', key, counter)
     if both.err then
       reply = both.err
     else
-      local from, to = tonumber(both[2]), item:sub(releases and 39 or 38) + 0
+      local from, to = tonumber(both[2]), item:sub(38, 53) + 0
       if not both[1] then
         -- R5: MGET has other data than a string as nothing.
         local there = redis.pcall('GET', key)

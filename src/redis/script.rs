@@ -1,5 +1,6 @@
 //! The one script: how requests become its arguments, and its answer replies.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,10 @@ use tokio_util::bytes::{BufMut, BytesMut};
 
 use super::fault;
 use super::resp::{self, Value};
-use crate::node::{Action, Fault, Fencing, News, OwnerToken, Reply, Request};
+use crate::news::{LONGEST_SLOT, Sender, Successor, Turn, WaiterId};
+use crate::node::{
+    Action, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request, WaitNotice,
+};
 use crate::options::RECORD_SUFFIX;
 use crate::protocol::memory::Record;
 use crate::protocol::token::FencingToken;
@@ -15,6 +19,7 @@ use crate::protocol::token::FencingToken;
 pub(super) const LOCK: &str = include_str!("lock.lua");
 
 // Counters are positive.
+const HEARD: i64 = 1;
 const DONE: i64 = 0;
 const TOO_LATE: i64 = -1;
 const MISSING: i64 = -2;
@@ -189,22 +194,43 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
             times(to);
             resp::digits(millis(ttl) as u64, to);
         }
-        Action::Release { counter, news } => {
+        Action::Release { counter, notice } => {
             head(b'r');
-            to.put_u8(news.map_or(b'-', announcement));
-            if let Some(counter) = counter {
-                padded(counter.get(), to);
+            padded(counter.map_or(0, FencingToken::get), to);
+            if let Some(ReleaseNotice { kind, turn }) = notice {
+                to.put_u8(letter(kind));
+                if let Some(Turn { from, next }) = turn {
+                    sender(from, to);
+                    if let Some(Successor { id, slot }) = next {
+                        let _ = write!(to, "{:016x}{:03}", id.0, slot_millis(slot));
+                    }
+                }
             }
+        }
+        Action::Announce(WaitNotice { from, slot }) => {
+            to.put_u8(b'w');
+            sender(from, to);
+            let _ = write!(to, "{:03}", slot_millis(slot));
         }
     }
 }
 
-fn announcement(news: News) -> u8 {
-    match news {
-        News::Free => b'f',
-        News::PassedOn => b'p',
-        News::GivenBack => b'g',
+fn letter(kind: ReleaseKind) -> u8 {
+    match kind {
+        ReleaseKind::Free => b'f',
+        ReleaseKind::HandedOver => b'p',
+        ReleaseKind::Abandoned => b'g',
     }
+}
+
+/// In what is announced, a process is a number of 16 hexadecimal digits, its announcements are counted in 8, and a slot has 3
+/// decimal digits of milliseconds.
+fn sender(Sender { id, count }: Sender, to: &mut BytesMut) {
+    let _ = write!(to, "{:016x}{count:08x}", id.0);
+}
+
+fn slot_millis(slot: Duration) -> u128 {
+    slot.min(LONGEST_SLOT).as_millis()
 }
 
 /// Where the releases of a lock in this database are announced. Channels know of no databases.
@@ -219,14 +245,78 @@ fn channel_suffix(database: u8) -> String {
     }
 }
 
-/// What was published there, if it is an announcement.
-pub(super) fn announced(message: &str) -> Option<(OwnerToken, News)> {
-    let known = [News::Free, News::PassedOn, News::GivenBack];
-    let (news, owner) = message.split_at_checked(1)?;
-    let news = known
-        .into_iter()
-        .find(|known| news.as_bytes() == [announcement(*known)])?;
-    Some((OwnerToken::from_value(owner)?, news))
+/// What is published there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// A lock was released that this token held.
+    Release(OwnerToken, ReleaseNotice),
+    /// A process waits.
+    Wait(WaitNotice),
+}
+
+/// Reads an announcement. `None` if the text is something else: anybody may publish there.
+pub(super) fn announced(text: &str) -> Option<Announcement> {
+    let mut rest = text;
+    let kind = match field(&mut rest, 1)? {
+        "f" => ReleaseKind::Free,
+        "p" => ReleaseKind::HandedOver,
+        "g" => ReleaseKind::Abandoned,
+        "w" => {
+            let (from, slot) = (read_sender(&mut rest)?, read_slot(&mut rest)?);
+            return rest
+                .is_empty()
+                .then_some(Announcement::Wait(WaitNotice { from, slot }));
+        }
+        _ => return None,
+    };
+    let owner = OwnerToken::from_value(field(&mut rest, 36)?)?;
+    // Without a turn, it was abandoned, or an earlier version has announced it.
+    let turn = match rest.is_empty() {
+        true => None,
+        false => Some(Turn {
+            from: read_sender(&mut rest)?,
+            next: match rest.is_empty() {
+                true => None,
+                false => Some(Successor {
+                    id: read_id(&mut rest)?,
+                    slot: read_slot(&mut rest)?,
+                }),
+            },
+        }),
+    };
+    rest.is_empty()
+        .then_some(Announcement::Release(owner, ReleaseNotice { kind, turn }))
+}
+
+/// Takes so many bytes off the text.
+fn field<'a>(rest: &mut &'a str, length: usize) -> Option<&'a str> {
+    let (field, behind) = rest.split_at_checked(length)?;
+    *rest = behind;
+    Some(field)
+}
+
+fn read_sender(rest: &mut &str) -> Option<Sender> {
+    let id = read_id(rest)?;
+    let count = u32::try_from(number(field(rest, 8)?, 16)?).ok()?;
+    Some(Sender { id, count })
+}
+
+fn read_id(rest: &mut &str) -> Option<WaiterId> {
+    number(field(rest, 16)?, 16).map(WaiterId)
+}
+
+fn read_slot(rest: &mut &str) -> Option<Duration> {
+    let slot = Duration::from_millis(number(field(rest, 3)?, 10)?);
+    (slot <= LONGEST_SLOT).then_some(slot)
+}
+
+/// Digits only, without a sign.
+fn number(digits: &str, radix: u32) -> Option<u64> {
+    let is_digit = |digit: char| digit.is_digit(radix) && !digit.is_ascii_uppercase();
+    digits
+        .chars()
+        .all(is_digit)
+        .then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
 /// How a counter is started: seed, oldest counter, retention.
@@ -311,17 +401,15 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
         (Value::Integer(MISSING), _) if sets => Ok(Reply::Held {
             remaining: Some(Duration::ZERO),
             holder: None,
-            listeners: 0,
         }),
         (Value::List(held), _) if sets => match held.as_slice() {
-            [Value::Integer(left), holder, Value::Integer(listeners)] => Ok(Reply::Held {
+            [Value::Integer(left), holder] => Ok(Reply::Held {
                 remaining: match left {
                     -1 => None,
                     // -2: gone since it was found held. It was held.
                     left => Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))),
                 },
                 holder: holder.as_str().and_then(OwnerToken::from_value),
-                listeners: u32::try_from(*listeners).unwrap_or(0),
             }),
             _ => Err(nonsense("held, but not for how long, and by whom".into())),
         },
@@ -329,9 +417,10 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             counter: Some(counter),
         }),
         (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
-        (Value::Integer(told @ 0..), Action::Release { .. }) => Ok(Reply::Released {
-            listeners: u32::try_from(told).unwrap_or(u32::MAX),
-        }),
+        (Value::Integer(told @ (DONE | HEARD)), Action::Release { .. }) => {
+            Ok(Reply::Released { heard: told == HEARD })
+        }
+        (Value::Integer(DONE | HEARD), Action::Announce(_)) => Ok(Reply::Announced),
         (Value::Integer(MISSING), _) => Ok(Reply::Missing),
         (Value::Integer(FOREIGN), _) => Ok(Reply::Foreign),
         (Value::Integer(number), Action::Raise { .. }) => {

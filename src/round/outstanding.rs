@@ -128,6 +128,7 @@ fn fitting(reply: Reply, action: Action) -> Answer {
             reply => matches!(reply, Reply::Missing | Reply::Foreign),
         },
         Action::Extend { .. } => matches!(reply, Reply::Extended | Reply::Missing | Reply::Foreign),
+        Action::Announce(_) => matches!(reply, Reply::Announced),
         Action::Release { .. } => matches!(reply, Reply::Released { .. } | Reply::Missing | Reply::Foreign),
     };
     if fits { Ok(reply) } else { Err(unfitting(reply)) }

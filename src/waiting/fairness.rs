@@ -1,100 +1,71 @@
-//! Whose turn it is: how long a lock stays among those of one process, and who goes first of several (W1, W2).
+//! Which process is next: a process whose turn ends names its successor (`docs/design.md`, "Turns").
 //!
-//! In one process, the lock passes from one to the next behind its deletion, faster than any other could ask for it. So that
-//! this does not go on for ever, a process whose turn is over lets the others go first, as it knows from the nodes how many
-//! there are. How long it has to wait for them, it learns: they may be farther away from the nodes than it is itself, or dead.
+//! A state machine without a clock: its callers say what has happened, and when. A wrong guess costs a slot and nothing else,
+//! for the lock is won by a quorum of grants.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Most hand-overs in a row while others wait.
-const MOST_IN_A_ROW: usize = 16;
-/// The turn is over at the first release after this long.
-const LONGEST: Duration = Duration::from_millis(500);
-/// Who goes next but does not, is waited for this long at least, and at most.
-const SHORTEST_SLOT: Duration = Duration::from_millis(5);
-const LONGEST_SLOT: Duration = Duration::from_millis(500);
-/// The same where it is not for this process's own distance from the nodes.
-const LONGEST_LEARNT: Duration = Duration::from_millis(250);
-/// From the shortest to more than the longest.
-const MOST_DOUBLED: u32 = 6;
-/// After this many turns that others took in time, it is tried whether a shorter slot would do.
-const MANY_TURNS: u32 = 8;
-/// Who was waited for in vain for the longest slot is not, for so long, and for twice as long each time it happens again.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(16);
-/// All those who are said to go first are waited for this long at most: they may be dead, or none of ours.
-const LONGEST_COURTESY: Duration = Duration::from_secs(10);
-/// A process that let the others go first may have been forgotten after this long.
-const FORGOTTEN: Duration = Duration::from_secs(1);
+use crate::news::{LONGEST_SLOT, ReleaseKind, ReleaseNotice, Sender, Successor, Turn, WaitNotice, WaiterId};
 
-/// The turns of one process at one lock.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
-    /// So many processes wait elsewhere, as far as is known.
-    others: u32,
-    told: Option<Instant>,
-    began: Option<Instant>,
-    /// Hand-overs left in this turn.
-    left: usize,
-    /// The turn is over since then.
-    over: Option<Instant>,
+/// Most hand-overs in a row while another process waits.
+const MOST_IN_A_ROW: usize = 16;
+/// A turn is over at the first release after this long.
+const LONGEST_TURN: Duration = Duration::from_millis(500);
+/// The others wait for a process this long, even if it is as near to the nodes as can be.
+const SHORTEST_SLOT: Duration = Duration::from_millis(5);
+/// The process whose turn ended asks so much later than all others.
+const BEHIND_ALL: Duration = Duration::from_millis(2);
+/// A roll call asks those that have said so within this time for nothing: a process that cannot listen calls at each release.
+const SAID_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Most processes that are listed, and most that are remembered by their last announcement.
+const MOST_LISTED: usize = 256;
+
+/// What one process knows of all that want one lock.
+#[derive(Debug)]
+pub(crate) struct Fairness {
+    id: WaiterId,
+    /// How many announcements this process has sent.
+    sent: u32,
+    /// Processes that have said that they wait, in the order in which this one heard of them.
+    list: VecDeque<Successor>,
+    /// The last announcement of each process. Copies arrive once from each node, and late.
+    latest: VecDeque<Sender>,
+    /// The process that is next, and until when it has not missed its slot.
+    named: Option<(Successor, Instant)>,
+    /// When this process may ask. `None`: at any time.
+    gate: Option<Instant>,
+    /// Whether this process has said that it waits, and may be in the lists of others; and when it last said so.
+    said: bool,
+    said_at: Option<Instant>,
+    /// The turn of this process, if it has one.
+    turn: Option<OwnTurn>,
     /// How long the nodes took last.
     round_trip: Duration,
-    patience: Patience,
 }
 
-/// What waiting for others has come to.
-#[derive(Debug, Default)]
-struct Patience {
-    /// How often the slot was doubled because they did not take their turn in it.
-    doubled: u32,
-    /// They did not the last time.
-    missed: bool,
-    /// How many turns in a row they have taken since.
-    taken: u32,
-    /// How long they are not waited for any more than for those who are as near as this process, if that was in vain; and until when.
-    pause: Duration,
-    until: Option<Instant>,
+#[derive(Debug)]
+struct OwnTurn {
+    began: Instant,
+    /// Hand-overs left, while another process waits.
+    left: usize,
 }
 
-impl Turns {
-    /// The lock was got, and `waiting` more of this process want it.
-    pub(crate) fn got(&mut self, waiting: usize, now: Instant) {
-        if self.over.take().is_some() || self.began.is_none() {
-            self.began = Some(now);
-            self.left = waiting.min(MOST_IN_A_ROW);
-        }
-    }
-
-    /// The lock is being given up. Whether it stays in the process.
-    pub(crate) fn given_up(&mut self, anybody_waits: bool, now: Instant) -> bool {
-        let is_long = self.began.is_none_or(|began| now - began >= LONGEST);
-        let stays = anybody_waits && (self.others == 0 || self.left > 0 && !is_long);
-        if !stays {
-            self.over = Some(now);
-            self.began = None;
-        } else if self.others > 0 {
-            self.left -= 1;
-        }
-        stays
-    }
-
-    /// Somebody elsewhere has it.
-    pub(crate) fn refused(&mut self) {
-        self.began = None;
-    }
-
-    /// So many wait elsewhere.
-    ///
-    /// That there are fewer is believed after a while only, or when they do not come: connections for announcements break, and are
-    /// made again.
-    pub(crate) fn told(&mut self, others: u32, now: Instant) {
-        let is_old = self.told.is_none_or(|told| now - told >= FORGOTTEN);
-        if others >= self.others || is_old || self.patience.missed {
-            self.others = others;
-            self.told = Some(now);
+impl Fairness {
+    pub(crate) fn new() -> Fairness {
+        Fairness {
+            id: WaiterId(fastrand::u64(..)),
+            sent: 0,
+            list: VecDeque::new(),
+            latest: VecDeque::new(),
+            named: None,
+            gate: None,
+            said: false,
+            said_at: None,
+            turn: None,
+            round_trip: Duration::ZERO,
         }
     }
 
@@ -103,84 +74,177 @@ impl Turns {
         self.round_trip = round_trip;
     }
 
-    /// Behind so many of the others.
-    pub(crate) fn behind(&self, in_front: u32, now: Instant) -> Position {
-        Position {
-            in_front,
-            slot: self.slot(now),
-        }
+    /// This process got the lock, and `waiting` more of its tasks want it.
+    pub(crate) fn got(&mut self, waiting: usize, now: Instant) {
+        self.taken_by(self.id, now);
+        self.said = false;
+        self.turn.get_or_insert(OwnTurn {
+            began: now,
+            left: waiting.min(MOST_IN_A_ROW),
+        });
     }
 
-    fn slot(&self, now: Instant) -> Duration {
-        let near = self
-            .round_trip
-            .saturating_mul(2)
-            .clamp(SHORTEST_SLOT, LONGEST_SLOT);
-        match self.patience.until {
-            Some(until) if now < until => near,
-            _ => near
-                .saturating_mul(1 << self.patience.doubled)
-                .min(LONGEST_LEARNT.max(near)),
-        }
+    /// Another process has the lock.
+    pub(crate) fn refused(&mut self) {
+        self.turn = None;
     }
 
-    /// The lock was got because others, who were waited for like that, did not take it.
-    pub(crate) fn overtook(&mut self, position: Position, now: Instant) {
-        let patience = &mut self.patience;
-        (patience.missed, patience.taken) = (true, 0);
-        if position.slot < LONGEST_LEARNT {
-            // What they do not take while they are hardly waited for says nothing.
-            let is_paused = patience.until.is_some();
-            patience.doubled = (patience.doubled + u32::from(!is_paused)).min(MOST_DOUBLED);
+    /// This process gives the lock up. Returns what it announces: whether the lock stays in the process, and who is next.
+    pub(crate) fn given_up(&mut self, anybody_waits: bool, now: Instant) -> ReleaseNotice {
+        let is_over = |turn: &OwnTurn| turn.left == 0 || now - turn.began >= LONGEST_TURN;
+        let is_over = self.turn.as_ref().is_none_or(is_over);
+        let stays = anybody_waits && (self.list.is_empty() || !is_over);
+        let (kind, next) = if stays {
+            let next = self.list.front().copied();
+            if let Some(turn) = self.turn.as_mut().filter(|_| next.is_some()) {
+                turn.left -= 1;
+            }
+            (ReleaseKind::HandedOver, next)
         } else {
-            patience.pause = (2 * patience.pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-            patience.until = Some(now + patience.pause);
+            let next = self.list.pop_front();
+            (self.turn, self.said) = (None, false);
+            self.name(next, self.round_trip + BEHIND_ALL, now);
+            (ReleaseKind::Free, next)
+        };
+        let turn = Some(Turn {
+            from: self.sender(),
+            next,
+        });
+        ReleaseNotice { kind, turn }
+    }
+
+    /// A process has said that it waits.
+    pub(crate) fn heard_waits(&mut self, notice: WaitNotice) {
+        let WaitNotice { from, slot } = notice;
+        if from.id == self.id || !self.is_news(from) {
+            return;
+        }
+        let slot = slot.min(LONGEST_SLOT);
+        let successor = Successor { id: from.id, slot };
+        if let Some(listed) = self.list.iter_mut().find(|listed| listed.id == from.id) {
+            *listed = successor;
+        } else if self.list.len() < MOST_LISTED {
+            self.list.push_back(successor);
         }
     }
 
-    /// The lock was got after all others who go first had had it.
-    pub(crate) fn had_their_turn(&mut self) {
-        let patience = &mut self.patience;
-        patience.missed = false;
-        patience.taken += 1;
-        if patience.taken == MANY_TURNS {
-            patience.taken = 0;
-            patience.doubled = patience.doubled.saturating_sub(1);
-            (patience.pause, patience.until) = (Duration::ZERO, None);
+    /// A process has released the lock. Returns whether that was another process.
+    pub(crate) fn heard_release(&mut self, notice: ReleaseNotice, now: Instant) -> bool {
+        let ReleaseNotice { kind, turn } = notice;
+        let Some(Turn { from, next }) = turn else {
+            // Abandoned, or by an earlier version, which names nobody.
+            if kind != ReleaseKind::Abandoned {
+                self.call_roll(now);
+            }
+            return true;
+        };
+        if from.id == self.id {
+            return false;
+        }
+        if !self.is_news(from) {
+            return true;
+        }
+        self.taken_by(from.id, now);
+        if next.is_none() {
+            self.call_roll(now);
+        }
+        if kind == ReleaseKind::Free {
+            self.strike(from.id);
+            self.name(next, self.round_trip, now);
+        }
+        true
+    }
+
+    /// When this process may ask, if it is to let another one go first. `random` spreads processes that wait for the same one.
+    pub(crate) fn gate(&self, random: u32) -> Option<Instant> {
+        let spread = Duration::from_millis(1) + self.round_trip / 4;
+        let share = f64::from(random) / f64::from(u32::MAX);
+        self.gate.map(|gate| gate + spread.mul_f64(share))
+    }
+
+    /// What this process is to say if it waits. `None` if it has said so, or is next itself.
+    pub(crate) fn say(&mut self, now: Instant) -> Option<WaitNotice> {
+        let is_next = self
+            .named
+            .is_some_and(|(next, until)| next.id == self.id && now < until);
+        if self.said || is_next {
+            return None;
+        }
+        (self.said, self.said_at) = (true, Some(now));
+        Some(WaitNotice {
+            from: self.sender(),
+            slot: (self.round_trip.saturating_mul(3) / 2 + SHORTEST_SLOT).min(LONGEST_SLOT),
+        })
+    }
+
+    /// This process is next, or another one: then this one may ask `later` than the slot of that one.
+    fn name(&mut self, next: Option<Successor>, later: Duration, now: Instant) {
+        if let Some(next) = next {
+            self.strike(next.id);
+        }
+        let is_ours = next.is_some_and(|next| next.id == self.id);
+        self.said &= !is_ours;
+        self.named = next.map(|next| (next, now + next.slot.min(LONGEST_SLOT)));
+        self.gate = self
+            .named
+            .filter(|_| !is_ours)
+            .map(|(_, until)| until + later.min(LONGEST_SLOT));
+    }
+
+    /// A process got the lock.
+    fn taken_by(&mut self, who: WaiterId, now: Instant) {
+        let Some((next, until)) = self.named.take().filter(|(next, _)| next.id != who) else {
+            return;
+        };
+        if now < until {
+            // By a request that was under way when the successor was named.
+            if next.id != self.id && self.list.len() < MOST_LISTED {
+                self.list.push_front(next);
+            }
+        } else if next.slot > SHORTEST_SLOT {
+            // In vain. The others that are far away may be dead, too, unless they say again that they wait.
+            self.list
+                .iter_mut()
+                .for_each(|listed| listed.slot = SHORTEST_SLOT);
+            self.said = false;
         }
     }
 
-    /// How many go first, if the turn is over, and since when it is.
-    pub(crate) fn others_first(&self, now: Instant) -> Option<(u32, Instant)> {
-        self.over
-            .filter(|over| self.others > 0 && now - *over < FORGOTTEN)
-            .map(|over| (self.others, over))
-    }
-}
-
-/// The position of a process among those who wait for one lock. Each release that is announced brings it one forward; it has its
-/// turn when it is in front, or when all those in front of it have let theirs pass.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Position {
-    pub(crate) in_front: u32,
-    /// How long the others are waited for, each.
-    slot: Duration,
-}
-
-impl Position {
-    /// How long the others are waited for when the lock is free.
-    pub(crate) fn courtesy(&self) -> Duration {
-        self.slot.saturating_mul(self.in_front).min(LONGEST_COURTESY)
+    /// A release names nobody: its process may not have heard of this one.
+    fn call_roll(&mut self, now: Instant) {
+        if self.said_at.is_none_or(|said| now - said >= SAID_AGAIN_AFTER) {
+            self.said = false;
+        }
     }
 
-    /// The same when somebody is said to take it.
-    pub(crate) fn patience(&self) -> Duration {
-        self.courtesy() + 2 * self.slot
+    fn strike(&mut self, id: WaiterId) {
+        self.list.retain(|listed| listed.id != id);
     }
 
-    /// Somebody's turn begins.
-    pub(crate) fn one_forward(&mut self) {
-        self.in_front = self.in_front.saturating_sub(1);
+    /// Whether an announcement is newer than the last one of the same process.
+    fn is_news(&mut self, from: Sender) -> bool {
+        match self.latest.iter_mut().find(|known| known.id == from.id) {
+            Some(known) if known.count >= from.count => false,
+            Some(known) => {
+                *known = from;
+                true
+            }
+            None => {
+                if self.latest.len() == MOST_LISTED {
+                    self.latest.pop_front();
+                }
+                self.latest.push_back(from);
+                true
+            }
+        }
+    }
+
+    fn sender(&mut self) -> Sender {
+        self.sent = self.sent.saturating_add(1);
+        Sender {
+            id: self.id,
+            count: self.sent,
+        }
     }
 }
 
@@ -190,112 +254,226 @@ mod tests {
 
     const MILLI: Duration = Duration::from_millis(1);
 
-    #[tokio::test(start_paused = true)]
-    async fn where_nobody_else_waits_it_stays_for_as_long_as_somebody_wants_it() {
-        let (mut turns, start) = (Turns::default(), Instant::now());
-        turns.got(0, start);
-        for millis in 0..10_000 {
-            assert!(turns.given_up(true, start + MILLI * millis));
-            turns.got(3, start + MILLI * millis);
-        }
-        assert!(!turns.given_up(false, start));
-        assert_eq!(turns.others_first(start), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn where_others_wait_all_who_were_there_have_it_once() {
-        for waiting in 0..40 {
-            let (mut turns, start) = (Turns::default(), Instant::now());
-            turns.told(2, start);
-            for _ in 0..3 {
-                turns.got(waiting, start);
-                for _ in 0..waiting.min(MOST_IN_A_ROW) {
-                    assert!(turns.given_up(true, start), "{waiting}");
-                    turns.got(40, start);
-                }
-                assert!(!turns.given_up(true, start), "{waiting}");
-                assert_eq!(turns.others_first(start), Some((2, start)));
-            }
-            turns.told(0, start);
-            assert!(turns.others_first(start).is_some());
-            turns.told(0, start + FORGOTTEN);
-            assert_eq!(turns.others_first(start), None);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn long_turns_end_and_are_forgotten() {
-        let (mut turns, start) = (Turns::default(), Instant::now());
-        turns.told(1, start);
-        turns.got(10, start);
-        let end = start + LONGEST - MILLI;
-        assert!(turns.given_up(true, end));
-        assert!(!turns.given_up(true, end + MILLI));
-        assert!(turns.others_first(end + FORGOTTEN).is_some());
-        assert!(turns.others_first(end + MILLI + FORGOTTEN).is_none());
-        // Lost to somebody elsewhere, who has had a turn since.
-        turns.got(10, start);
-        turns.refused();
-        turns.got(10, end);
-        assert!(turns.given_up(true, end + LONGEST - MILLI));
-    }
-
-    #[test]
-    fn the_first_does_not_wait_and_nobody_waits_for_ever() {
-        let turns = |round_trip| Turns {
-            round_trip,
-            ..Turns::default()
+    fn waits(id: u64, count: u32, slot: u64) -> WaitNotice {
+        let from = Sender {
+            id: WaiterId(id),
+            count,
         };
-        let now = Instant::now();
-        let mut position = turns(MILLI).behind(3, now);
-        let mut earlier = position.courtesy() + MILLI;
-        for _ in 0..3 {
-            assert!(position.courtesy() < earlier && position.patience() > position.courtesy());
-            earlier = position.courtesy();
-            position.one_forward();
+        let slot = MILLI * slot as u32;
+        WaitNotice { from, slot }
+    }
+
+    fn free(id: u64, count: u32, next: Option<Successor>) -> ReleaseNotice {
+        let from = Sender {
+            id: WaiterId(id),
+            count,
+        };
+        ReleaseNotice {
+            kind: ReleaseKind::Free,
+            turn: Some(Turn { from, next }),
         }
-        assert_eq!(position.courtesy(), Duration::ZERO);
-        position.one_forward();
-        assert_eq!(position.in_front, 0);
-        for round_trip in [Duration::ZERO, MILLI, Duration::MAX / 8] {
-            let position = turns(round_trip).behind(u32::MAX, now);
-            assert_eq!(position.courtesy(), LONGEST_COURTESY);
-            assert!(position.patience() <= LONGEST_COURTESY + 2 * LONGEST_SLOT);
+    }
+
+    fn successor(id: u64, slot: u64) -> Option<Successor> {
+        Some(Successor {
+            id: WaiterId(id),
+            slot: MILLI * slot as u32,
+        })
+    }
+
+    fn next(notice: ReleaseNotice) -> Option<u64> {
+        notice.turn?.next.map(|next| next.id.0)
+    }
+
+    fn listed(fairness: &Fairness) -> Vec<u64> {
+        fairness.list.iter().map(|listed| listed.id.0).collect()
+    }
+
+    /// One that has heard of these.
+    fn knowing(ids: &[u64]) -> Fairness {
+        let mut fairness = Fairness::new();
+        ids.iter().for_each(|id| fairness.heard_waits(waits(*id, 1, 20)));
+        fairness
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lock_stays_where_nobody_else_waits() {
+        let (mut fairness, start) = (Fairness::new(), Instant::now());
+        fairness.got(0, start);
+        for millis in 0..10_000 {
+            let notice = fairness.given_up(true, start + MILLI * millis);
+            assert_eq!((notice.kind, next(notice)), (ReleaseKind::HandedOver, None));
+            fairness.got(3, start + MILLI * millis);
+        }
+        assert_eq!(fairness.given_up(false, start).kind, ReleaseKind::Free);
+        assert_eq!(fairness.gate(0), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_ends_when_all_tasks_that_were_waiting_have_had_the_lock() {
+        let start = Instant::now();
+        for waiting in 0..40 {
+            let mut fairness = knowing(&[1, 2, 3]);
+            for named in 1..=3 {
+                fairness.got(waiting, start);
+                for _ in 0..waiting.min(MOST_IN_A_ROW) {
+                    let notice = fairness.given_up(true, start);
+                    assert_eq!(
+                        (notice.kind, next(notice)),
+                        (ReleaseKind::HandedOver, Some(named))
+                    );
+                    fairness.got(40, start);
+                }
+                let notice = fairness.given_up(true, start);
+                assert_eq!(
+                    (notice.kind, next(notice)),
+                    (ReleaseKind::Free, Some(named)),
+                    "{waiting}"
+                );
+                assert_eq!(fairness.gate(0), Some(start + 20 * MILLI + BEHIND_ALL));
+                fairness.heard_release(free(named, 2, None), start);
+            }
+            // Nobody is left.
+            fairness.got(0, start);
+            assert_eq!(fairness.given_up(true, start).kind, ReleaseKind::HandedOver);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn others_are_waited_for_longer_until_they_take_their_turn() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
-        turns.told(1, now);
-        turns.round_trip(MILLI);
-        let slots = [5, 10, 20, 40].map(|millis| {
-            let position = turns.behind(1, now);
-            turns.overtook(position, now);
-            (position.slot, millis * MILLI)
-        });
-        assert!(slots.iter().all(|(slot, expected)| slot == expected), "{slots:?}");
-        for _ in 0..MANY_TURNS {
-            assert_eq!(turns.slot(now), 80 * MILLI);
-            turns.had_their_turn();
-        }
-        assert_eq!(turns.slot(now), 40 * MILLI);
+    async fn a_turn_ends_after_half_a_second_or_when_another_process_has_had_the_lock() {
+        let (mut fairness, start) = (knowing(&[1, 2]), Instant::now());
+        fairness.got(10, start);
+        let end = start + LONGEST_TURN - MILLI;
+        assert_eq!(fairness.given_up(true, end).kind, ReleaseKind::HandedOver);
+        fairness.got(10, end);
+        assert_eq!(fairness.given_up(true, end + MILLI).kind, ReleaseKind::Free);
+        fairness.got(10, start);
+        fairness.refused();
+        fairness.got(10, end);
+        assert_eq!(
+            fairness.given_up(true, end + LONGEST_TURN - MILLI).kind,
+            ReleaseKind::HandedOver
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_dead_are_waited_for_ever_more_rarely() {
-        let (mut turns, start) = (Turns::default(), Instant::now());
-        turns.told(1, start);
-        let mut now = start;
-        let mut waited = Duration::ZERO;
-        while now - start < Duration::from_secs(600) {
-            let position = turns.behind(1, now);
-            waited += position.slot.saturating_sub(SHORTEST_SLOT);
-            now += position.slot + MILLI;
-            turns.overtook(position, now);
+    async fn processes_are_named_in_the_order_in_which_they_were_heard_and_once() {
+        let (mut fairness, now) = (knowing(&[3, 1, 2]), Instant::now());
+        // A copy of what was heard, and the same process again.
+        fairness.heard_waits(waits(3, 1, 20));
+        fairness.heard_waits(waits(1, 2, 7));
+        assert_eq!(listed(&fairness), [3, 1, 2]);
+        assert_eq!(fairness.list[1].slot, 7 * MILLI);
+        for named in [Some(3), Some(1), Some(2), None] {
+            assert_eq!(next(fairness.given_up(false, now)), named);
         }
-        assert!(SHORTEST_SLOT * (1 << MOST_DOUBLED) >= LONGEST_LEARNT);
-        assert!(waited > 5 * LONGEST_LEARNT, "given up for good: {waited:?}");
-        assert!(waited < Duration::from_secs(12), "{waited:?} of 600 s");
+        // A late copy, from another node.
+        fairness.heard_waits(waits(3, 1, 20));
+        assert_eq!(next(fairness.given_up(false, now)), None);
+        fairness.heard_waits(waits(3, 2, 20));
+        assert_eq!(next(fairness.given_up(false, now)), Some(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_named_process_asks_at_once_and_all_others_a_slot_later() {
+        let (mut named, now) = (knowing(&[1, 2, 3]), Instant::now());
+        let own = named.id.0;
+        let notice = free(1, 2, successor(own, 20));
+        assert!(named.say(now).is_some());
+        assert!(named.heard_release(notice, now));
+        assert_eq!((named.gate(0), listed(&named)), (None, vec![2, 3]));
+        assert!(named.say(now).is_none(), "it is next");
+        assert!(named.say(now + 20 * MILLI).is_some(), "it has missed its slot");
+
+        let mut other = knowing(&[1, 2, own]);
+        other.round_trip(4 * MILLI);
+        other.heard_release(notice, now);
+        assert_eq!((other.gate(0), listed(&other)), (Some(now + 24 * MILLI), vec![2]));
+        assert_eq!(other.gate(u32::MAX), Some(now + 26 * MILLI));
+        // Once.
+        other.heard_release(free(2, 2, None), now + 20 * MILLI);
+        other.heard_release(notice, now + 20 * MILLI);
+        assert_eq!((other.gate(0), listed(&other)), (None, vec![]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_successor_that_was_overtaken_is_first_again_and_one_that_missed_its_slot_is_not() {
+        let (start, slot) = (Instant::now(), 20 * MILLI);
+        let named = |fairness: &mut Fairness| {
+            assert!(fairness.say(start).is_some());
+            fairness.heard_release(free(1, 2, successor(2, 20)), start);
+            assert_eq!(listed(fairness), [3]);
+        };
+        let mut fairness = knowing(&[1, 2, 3]);
+        named(&mut fairness);
+        fairness.heard_release(free(4, 1, successor(3, 20)), start + slot - MILLI);
+        assert_eq!(listed(&fairness), [2]);
+
+        let mut fairness = knowing(&[1, 2, 3]);
+        named(&mut fairness);
+        fairness.got(0, start + slot);
+        assert_eq!(listed(&fairness), [3]);
+        // It may be dead, and all that are as far away.
+        assert_eq!(fairness.list[0].slot, SHORTEST_SLOT);
+        assert!(fairness.say(start + slot).is_some());
+
+        let mut fairness = knowing(&[1, 2, 3]);
+        named(&mut fairness);
+        fairness.heard_release(free(2, 2, None), start + slot);
+        assert_eq!((listed(&fairness), fairness.list[0].slot), (vec![3], slot));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_roll_call_is_answered_unless_that_was_just_done() {
+        let (mut fairness, start) = (Fairness::new(), Instant::now());
+        assert!(fairness.say(start).is_some());
+        assert!(fairness.say(start).is_none());
+        fairness.heard_release(free(1, 1, None), start);
+        assert!(fairness.say(start).is_none());
+        let later = start + SAID_AGAIN_AFTER;
+        fairness.heard_release(free(1, 2, successor(2, 5)), later);
+        assert!(fairness.say(later).is_none());
+        for (kind, says) in [(ReleaseKind::Abandoned, false), (ReleaseKind::HandedOver, true)] {
+            fairness.heard_release(ReleaseNotice { kind, turn: None }, later);
+            assert_eq!(fairness.say(later).is_some(), says, "{kind:?}");
+        }
+        fairness.got(0, later);
+        assert!(fairness.say(later).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dead_processes_cost_a_slot_once_and_soon_a_short_one() {
+        let dead: Vec<u64> = (1..=200).collect();
+        let mut fairness = Fairness::new();
+        dead.iter()
+            .for_each(|id| fairness.heard_waits(waits(*id, 1, 245)));
+        let mut now = Instant::now();
+        let start = now;
+        while !fairness.list.is_empty() {
+            fairness.got(5, now);
+            while fairness.given_up(true, now).kind == ReleaseKind::HandedOver {
+                fairness.got(5, now);
+            }
+            now = fairness.gate(0).unwrap();
+        }
+        let most = 245 * MILLI + 199 * SHORTEST_SLOT + 200 * BEHIND_ALL;
+        assert_eq!(now - start, most);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_is_announced_the_lists_are_bounded_and_the_gate_is_near() {
+        let (mut fairness, now) = (Fairness::new(), Instant::now());
+        fairness.round_trip(Duration::MAX / 8);
+        for id in 0..10_000 {
+            fairness.heard_waits(waits(id, u32::MAX, u64::from(u32::MAX)));
+            fairness.heard_release(free(id + 1, u32::MAX, successor(id, 60_000)), now);
+        }
+        assert!(fairness.list.len() <= MOST_LISTED && fairness.latest.len() <= MOST_LISTED);
+        assert!(fairness.gate(0).unwrap() - now <= 2 * LONGEST_SLOT);
+        for id in 0..300 {
+            fairness.heard_waits(waits(20_000 + id, 1, 5));
+        }
+        assert_eq!(fairness.list.len(), MOST_LISTED);
+        assert!(fairness.say(now).unwrap().slot <= LONGEST_SLOT);
     }
 }

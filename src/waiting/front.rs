@@ -1,34 +1,38 @@
-//! Who is in front of a queue: when the nodes are asked again (W1, W2).
+//! The first task of a queue: when it asks the nodes again (W1, W2).
 //!
-//! Asked too early, they say no. So it waits for a reason: that the lock is given up in this process, that a quorum of nodes
-//! announces its release, or that a quorum of keys has expired. Where nobody would tell, it asks again and again, less and less
-//! often.
+//! If it asks too early, the nodes refuse. So it waits for a reason: the lock is given up in this process, a quorum of nodes
+//! announces its release, or a quorum of keys has expired. If nobody would tell, it asks again and again, less and less often.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use futures_util::future::join_all;
+use tokio::time::{Instant, timeout};
 
 use crate::context::Context;
-use crate::news::News;
-use crate::node::{OwnerToken, Reply};
+use crate::news::ReleaseKind;
+use crate::node::{Action, OwnerToken, Reply, Request};
 use crate::options::MAX_TTL;
 use crate::protocol::election;
-use crate::protocol::quorum::{quorum, vouched_for};
-use crate::round::Nodes;
+use crate::protocol::quorum::quorum;
+use crate::round::{Nodes, ask};
 use crate::sys::timer::sleep_until;
 use crate::votes::Votes;
 
-use super::fairness::Position;
-use super::queue::Place;
-use super::releases::{Announcements, Hearing};
-use super::retry::Waiting;
+use super::releases::{Hearing, ReleaseWatch};
+use super::retry::Retry;
+use super::ticket::Ticket;
 
 /// Timers and expiries have the resolution of a millisecond.
 const TICK: Duration = Duration::from_millis(1);
+/// How long it is believed that a lock was handed over within its process, where nobody takes it.
+const HAND_OVER: Duration = Duration::from_millis(600);
+/// For the nodes to pass on that this process waits. Nobody waits for that.
+const BUDGET: Duration = Duration::from_secs(1);
 
-pub(crate) struct Head<'a, T: Clone + Send + 'static> {
-    place: &'a Place<T>,
+/// The first task of a queue.
+pub(crate) struct FrontWaiter<'a, T: Clone + Send + 'static> {
+    ticket: &'a Ticket<T>,
     nodes: &'a Nodes,
     context: &'a Context,
     /// How long nodes take to answer.
@@ -37,33 +41,31 @@ pub(crate) struct Head<'a, T: Clone + Send + 'static> {
     hearing: Hearing,
     /// What each said.
     seen: Vec<Seen>,
-    /// Among the processes that wait.
-    position: Option<Position>,
-    /// The end of this process's last turn that it has taken notice of, and until when it lets others go first.
-    let_go_first: Option<(Instant, Instant)>,
-    /// It asks when others whose turn it is have been waited for.
-    waits_for_others: bool,
+    /// It was refused, and has not looked since whether the other processes know that it waits.
+    was_refused: bool,
 }
 
-/// What the one in front goes by while it waits.
-struct Outlook {
+/// What the task goes by while it waits.
+struct WakePlan {
     /// When to ask without a reason, and after what delay once nobody would tell any more.
     poll: Instant,
     delay: Duration,
-    /// The same for who would be told, and whether it has relied on that.
+    /// When to ask although it would be told of a reason, and whether it has relied on that.
     patient: Instant,
     relied: bool,
-    /// When there is a chance, and it is ours.
-    chance: Option<Instant>,
-    /// That is, if whoever it was passed on to does not take it.
-    passed_on: bool,
-    announcements: Option<Arc<Announcements>>,
+    /// Since when, or from when on, there is a reason to ask.
+    reason: Option<Instant>,
+    /// That is, if the task that the lock was handed over to does not take it.
+    is_handed_over: bool,
+    /// Its share of the time over which processes spread that may all ask then.
+    random: u32,
+    releases: Option<Arc<ReleaseWatch>>,
 }
 
-impl Outlook {
+impl WakePlan {
     async fn heard(&self) {
-        match &self.announcements {
-            Some(announcements) => announcements.changed().await,
+        match &self.releases {
+            Some(releases) => releases.changed().await,
             None => std::future::pending().await,
         }
     }
@@ -85,214 +87,193 @@ enum Seen {
     Unknown,
 }
 
-impl<'a, T: Clone + Send + 'static> Head<'a, T> {
-    pub(crate) fn new(place: &'a Place<T>, nodes: &'a Nodes, context: &'a Context) -> Self {
-        Head {
-            place,
+impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
+    pub(crate) fn new(ticket: &'a Ticket<T>, nodes: &'a Nodes, context: &'a Context) -> Self {
+        FrontWaiter {
+            ticket,
             nodes,
             context,
             round_trip: Duration::ZERO,
             hearing: Hearing::none(nodes.len()),
             seen: vec![Seen::Unknown; nodes.len()],
-            position: None,
-            let_go_first: None,
-            waits_for_others: false,
+            was_refused: false,
         }
     }
 
     /// It asks now.
     pub(crate) fn asks(&mut self) {
-        self.hearing = match self.place.announcements() {
-            Some(announcements) => {
-                announcements.forget();
-                announcements.hearing()
+        self.hearing = match self.ticket.releases() {
+            Some(releases) => {
+                releases.forget();
+                releases.hearing()
             }
             None => Hearing::none(self.nodes.len()),
         };
     }
 
-    /// It was told this: somebody else has it. Those who answered took so long.
-    pub(crate) fn was_told(&mut self, votes: &Votes, round_trip: Duration) {
+    /// It was refused, with these votes. Those nodes that answered took so long.
+    pub(crate) fn refused(&mut self, votes: &Votes, round_trip: Duration) {
         let now = Instant::now();
-        self.round_trip = round_trip;
-        let mut listeners = vec![0; self.nodes.len()];
-        for ((seen, listeners), vote) in self.seen.iter_mut().zip(&mut listeners).zip(votes.iter()) {
+        (self.round_trip, self.was_refused) = (round_trip, true);
+        for (seen, vote) in self.seen.iter_mut().zip(votes.iter()) {
             *seen = match vote.answer {
                 Some(Ok(Reply::Granted { .. })) => Seen::Free,
-                Some(Ok(Reply::Held {
-                    remaining,
-                    holder,
-                    listeners: others,
-                })) => {
-                    *listeners = others;
-                    Seen::Held {
-                        by: holder,
-                        until: remaining.map(|left| now + left.min(MAX_TTL) + TICK),
-                    }
-                }
+                Some(Ok(Reply::Held { remaining, holder })) => Seen::Held {
+                    by: holder,
+                    until: remaining.map(|left| now + left.min(MAX_TTL) + TICK),
+                },
                 None => Seen::Unheard,
                 Some(_) => Seen::Unknown,
             };
         }
-        self.place.refused(round_trip);
-        self.waits_for_others = false;
-        if let Some((_, until)) = &mut self.let_go_first {
-            // They have gone.
-            *until = now;
-        }
-        // The holder's process most often listens, too, for others of its own; it goes last.
-        let own = self.hearing.of_any();
-        let in_front = vouched_for(listeners).saturating_sub(1 + u32::from(own));
-        let in_front = self.position.map_or(in_front, |position| position.in_front);
-        self.position = Some(self.place.behind(in_front));
-        if self.holder().is_some() && self.place.held_here().is_none() {
-            self.place.listen(self.nodes, self.context);
+        self.ticket.refused(round_trip);
+        if self.holder().is_some() && self.ticket.held_here().is_none() {
+            self.ticket.listen();
         }
     }
 
-    /// It has got the lock.
-    pub(crate) fn got(&self) {
-        if let Some(position) = self.position {
-            let announcements = self.place.announcements();
-            // They may have had it, and have released it just before it was asked for.
-            let took_it = announcements.is_some_and(|announcements| announcements.is_there_news());
-            self.place.got(position, self.waits_for_others && !took_it);
-        }
-    }
-
-    /// NodeBaseline it has asked for the first time: waits while others have their turn; and, if it is known what nodes say, while
-    /// somebody of this process has it.
-    pub(crate) async fn wait_for_the_others(&mut self, is_known: bool, waiting: &mut Waiting) {
-        if self.place.others_first().is_some() || is_known && self.place.held_here().is_some() {
-            self.wait(Instant::now(), waiting).await;
+    /// NodeBaseline it asks for the first time: waits while another process goes first; and, if it is known what nodes say, while a
+    /// task of this process has the lock.
+    pub(crate) async fn wait_to_begin(&mut self, is_known: bool, retry: &mut Retry) {
+        let is_held_here = || is_known && self.ticket.held_here().is_some();
+        if self.ticket.gate(0).is_some() || is_held_here() {
+            let now = Instant::now();
+            self.wait_for(Some(now), now, retry).await;
         }
     }
 
     /// Waits for a reason to ask; without one, until `poll`. Cancel safe.
-    pub(crate) async fn wait(&mut self, poll: Instant, waiting: &mut Waiting) {
-        let delay = waiting.delay(fastrand::u32(..));
-        let mut outlook = Outlook {
+    pub(crate) async fn wait(&mut self, poll: Instant, retry: &mut Retry) {
+        self.wait_for(None, poll, retry).await;
+    }
+
+    async fn wait_for(&mut self, reason: Option<Instant>, poll: Instant, retry: &mut Retry) {
+        let delay = retry.delay(fastrand::u32(..));
+        let mut plan = WakePlan {
             poll,
             delay,
-            patient: Instant::now() + waiting.if_told(delay),
+            patient: Instant::now() + retry.if_told(delay),
             relied: false,
-            chance: self.let_others_go_first(),
-            passed_on: false,
-            announcements: self.place.announcements(),
+            reason,
+            is_handed_over: false,
+            random: fastrand::u32(..),
+            releases: self.ticket.releases(),
         };
         loop {
             let now = Instant::now();
-            let next = self.next(&mut outlook, waiting, now);
-            let wake = waiting.end().map_or(next, |end| next.min(end));
+            let next = self.next(&mut plan, retry, now);
+            let wake = retry.end().map_or(next, |end| next.min(end));
             if wake <= now {
                 return;
             }
+            self.say_that_it_waits(&mut plan, now);
             tokio::select! {
                 biased;
-                () = self.place.freed() => {
-                    waiting.has_reason();
-                    outlook.chance = self.let_others_go_first();
-                    outlook.passed_on = false;
-                    outlook.announcements = self.place.announcements();
-                    if outlook.chance.is_none() {
-                        return;
-                    }
+                () = self.ticket.freed() => {
+                    retry.reset_backoff();
+                    (plan.reason, plan.is_handed_over) = (Some(Instant::now()), false);
+                    plan.releases = self.ticket.releases();
                 }
-                () = outlook.heard() => {}
+                () = plan.heard() => {}
                 () = sleep_until(&self.context.runtime, wake) => {}
             }
         }
     }
 
     /// When to ask, as it looks `now`.
-    fn next(&mut self, outlook: &mut Outlook, waiting: &mut Waiting, now: Instant) -> Instant {
-        if let Some(until) = self.place.held_here() {
+    fn next(&self, plan: &mut WakePlan, retry: &mut Retry, now: Instant) -> Instant {
+        if let Some(until) = self.ticket.held_here() {
             return until;
         }
-        let announcements = outlook.announcements.as_deref();
-        if let Some(news) = announcements.and_then(|announcements| self.news(announcements)) {
-            if news == News::GivenBack {
-                // Where attempts come to nothing because there are too many, this would bring about the next ones at once.
-                let chance = now + self.turn(news).max(outlook.delay);
-                outlook.chance = Some(outlook.chance.map_or(chance, |earlier| earlier.min(chance)));
-            } else {
-                waiting.has_reason();
-                outlook.chance = Some(now + self.turn(news));
-                outlook.passed_on = news == News::PassedOn;
+        match plan
+            .releases
+            .as_deref()
+            .and_then(|releases| self.release(releases))
+        {
+            None => {}
+            // Where attempts come to nothing because there are too many, this would bring about the next ones at once.
+            Some(ReleaseKind::Abandoned) => {
+                let reason = now + plan.delay;
+                plan.reason = Some(plan.reason.map_or(reason, |earlier| earlier.min(reason)));
+            }
+            Some(kind) => {
+                retry.reset_backoff();
+                plan.is_handed_over = kind == ReleaseKind::HandedOver;
+                plan.reason = Some(if plan.is_handed_over { now + HAND_OVER } else { now });
             }
         }
-        let asks = match outlook.chance {
-            // However often that is said, it is not relied upon for longer than anything else.
-            Some(chance) if outlook.passed_on => chance.min(outlook.patient),
-            Some(chance) => chance,
-            None => self.without_news(outlook, now),
+        let asks = match plan.reason {
+            // Whatever is announced, and however often, it is not relied upon for longer than anything else.
+            Some(reason) => {
+                let gate = self.ticket.gate(plan.random);
+                gate.map_or(reason, |gate| gate.max(reason)).min(plan.patient)
+            }
+            None => self.without_reason(plan, now),
         };
         self.expiry().map_or(asks, |expiry| expiry.min(asks))
     }
 
+    /// Tells the other processes that this one waits, unless they know, or it is about to ask. Only once it would hear that it
+    /// is named: otherwise its slot would pass in vain.
+    fn say_that_it_waits(&mut self, plan: &mut WakePlan, now: Instant) {
+        let goes_later = plan.reason.is_some() && self.ticket.gate(0).is_some_and(|gate| gate > now);
+        if goes_later && plan.releases.is_none() {
+            self.ticket.listen();
+            plan.releases = self.ticket.releases();
+        }
+        let would_hear = plan
+            .releases
+            .as_ref()
+            .is_some_and(|releases| releases.hearing().of_quorum());
+        if !would_hear
+            || !(goes_later || plan.is_handed_over || self.was_refused)
+            || self.ticket.held_here().is_some()
+        {
+            return;
+        }
+        self.was_refused = false;
+        let Some(notice) = self.ticket.say() else {
+            return;
+        };
+        let request = Request {
+            key: self.ticket.key().clone(),
+            // No lock is meant.
+            owner: OwnerToken::from(0),
+            action: Action::Announce(notice),
+        };
+        let ask = |node| ask(self.nodes, node, request.clone(), BUDGET, self.context);
+        let calls = join_all((0..self.nodes.len()).map(ask));
+        self.context.runtime.spawn(timeout(BUDGET, calls));
+    }
+
     /// When to ask if nothing is announced and nothing expires.
-    fn without_news(&self, outlook: &mut Outlook, now: Instant) -> Instant {
-        let would_be_told = |announcements: &Arc<Announcements>| self.would_be_told(announcements);
-        match outlook.announcements.as_ref().map_or(Some(false), would_be_told) {
+    fn without_reason(&self, plan: &mut WakePlan, now: Instant) -> Instant {
+        let would_be_told = |releases: &Arc<ReleaseWatch>| self.would_be_told(releases);
+        match plan.releases.as_ref().map_or(Some(false), would_be_told) {
             // Whatever was announced before it listened, it has to ask about.
             None => now,
             Some(true) => {
-                outlook.relied = true;
-                outlook.patient
+                plan.relied = true;
+                plan.patient
             }
             Some(false) => {
-                if std::mem::take(&mut outlook.relied) {
+                if std::mem::take(&mut plan.relied) {
                     // Longer than the others take to announce the same.
-                    outlook.poll = now + outlook.delay.max(2 * self.round_trip);
+                    plan.poll = now + plan.delay.max(2 * self.round_trip);
                 }
-                outlook.poll
+                plan.poll
             }
         }
     }
 
-    /// If this process has just had its turn: when those elsewhere have had theirs, or let it pass.
-    fn let_others_go_first(&mut self) -> Option<Instant> {
-        let (others, since) = self.place.others_first()?;
-        // Once is enough.
-        if let Some((turn, until)) = self.let_go_first
-            && turn == since
-        {
-            return (until > Instant::now()).then_some(until);
-        }
-        self.place.listen(self.nodes, self.context);
-        let position = self.place.behind(others);
-        self.position = Some(position);
-        // Everybody has been seen to be about to get it.
-        self.seen.fill(Seen::Unknown);
-        let until = since + position.courtesy();
-        self.waits_for_others = until > Instant::now();
-        self.let_go_first = Some((since, until));
-        Some(until)
-    }
-
-    fn news(&self, announcements: &Announcements) -> Option<News> {
+    fn release(&self, releases: &ReleaseWatch) -> Option<ReleaseKind> {
         let now = Instant::now();
         let is_free = |node: usize| match self.seen[node] {
             Seen::Free => true,
             Seen::Held { until, .. } => until.is_some_and(|until| until <= now),
             Seen::Unheard | Seen::Unknown => false,
         };
-        announcements.news(is_free, |node, owner| self.holds(node, owner))
-    }
-
-    /// How long after these news it may ask.
-    fn turn(&mut self, news: News) -> Duration {
-        let position = self.position.get_or_insert_with(|| self.place.behind(0));
-        match news {
-            News::Free => {
-                let courtesy = position.courtesy();
-                self.waits_for_others = !courtesy.is_zero();
-                position.one_forward();
-                courtesy
-            }
-            News::PassedOn => position.patience(),
-            News::GivenBack => position.courtesy(),
-        }
+        releases.release(is_free, |node, owner| self.holds(node, owner))
     }
 
     /// Who has a quorum of nodes, and so the lock, if it is one of this library's.
@@ -311,12 +292,12 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
     /// Whether a quorum of nodes would tell of the release: those that have the holder's key and were listened to when they said
     /// so. `None` if they would only now. Once some have told, the others may have nothing to tell: they may have lost the key, or
     /// be out of the holder's reach.
-    fn would_be_told(&self, announcements: &Announcements) -> Option<bool> {
-        let holder = self.holder().filter(|holder| !announcements.is_released(*holder));
+    fn would_be_told(&self, releases: &ReleaseWatch) -> Option<bool> {
+        let holder = self.holder().filter(|holder| !releases.is_released(*holder));
         let Some(holder) = holder else {
             return Some(false);
         };
-        let hearing = announcements.hearing();
+        let hearing = releases.hearing();
         let held = || (0..self.seen.len()).filter(|node| self.holds(*node, holder));
         let need = quorum(self.seen.len());
         let now = held().filter(|node| hearing.of(*node)).count();
@@ -347,10 +328,6 @@ impl<'a, T: Clone + Send + 'static> Head<'a, T> {
         }
         untils.sort_unstable();
         let last = quorum(self.seen.len()).checked_sub(free + 1)?;
-        let courtesy = self
-            .position
-            .map(|position| position.courtesy())
-            .unwrap_or_default();
-        untils.get(last).map(|until| *until + courtesy)
+        untils.get(last).copied()
     }
 }

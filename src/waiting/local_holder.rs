@@ -1,62 +1,62 @@
-//! Those of this process who have the lock: to whom they leave it, and what they know of others who wait.
+//! The tasks of this process that have the lock: to whom they leave it.
 
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::queue::Queue;
-use super::registry::{Queues, Stay};
-use super::releases::Announcements;
 use crate::keys::claim::Heirs;
-use crate::news::News;
-use crate::protocol::quorum::{quorum, vouched_for};
+use crate::news::ReleaseNotice;
 use crate::sys::mutex::lock;
 
-/// Something that is held until some time.
-pub(crate) trait Held: Send + Sync {
+use super::queue::Queue;
+use super::registry::{QueueRef, Queues};
+
+/// A lease of this process, which is held until some time.
+pub(crate) trait LocalLease: Send + Sync {
     fn until(&self) -> Instant;
 }
 
 /// A lock that is held in this process.
-pub(crate) struct Holding<T: Send + 'static> {
-    stay: Stay<T>,
+pub(crate) struct LocalHolder<T: Send + 'static> {
+    queue_ref: QueueRef<T>,
     id: u64,
-    /// How many wait elsewhere, as each node has told.
-    others: Mutex<Vec<Option<u32>>>,
 }
 
-/// By what it is held.
-pub(crate) struct HeldBy<T> {
+/// Where the lease that holds it is entered.
+pub(crate) struct HolderSlot<T> {
     queue: Weak<Queue<T>>,
     id: u64,
 }
 
 impl<T: Send + 'static> Queues<T> {
-    /// Somebody of this process has got the lock, which so many nodes keep that took so long.
-    pub(crate) fn got(&self, key: &Arc<str>, nodes: usize, round_trip: Duration) -> (Holding<T>, HeldBy<T>) {
-        let stay = self.stay(key);
+    /// A task of this process has got the lock. The nodes took so long.
+    pub(crate) fn got(&self, key: &Arc<str>, round_trip: Duration) -> (LocalHolder<T>, HolderSlot<T>) {
+        let queue_ref = self.queue(key);
+        let queue = &queue_ref.queue;
+        // The one in front is still among them.
+        let waiting = queue.waiting.load(SeqCst).saturating_sub(1);
+        {
+            let mut fairness = lock(&queue.fairness);
+            fairness.got(waiting, Instant::now());
+            fairness.round_trip(round_trip);
+        }
         let id = {
-            let mut state = lock(&stay.queue.state);
-            // The one in front is still among them.
-            let waiting = stay.queue.waiting.load(SeqCst).saturating_sub(1);
-            state.turns.got(waiting, Instant::now());
-            state.turns.round_trip(round_trip);
+            let mut state = lock(&queue.state);
             state.next += 1;
             state.next
         };
-        let held_by = HeldBy {
-            queue: Arc::downgrade(&stay.queue),
+        let slot = HolderSlot {
+            queue: Arc::downgrade(queue),
             id,
         };
-        let others = Mutex::new(vec![None; nodes]);
-        (Holding { stay, id, others }, held_by)
+        (LocalHolder { queue_ref, id }, slot)
     }
 }
 
-impl<T> HeldBy<T> {
-    pub(crate) fn is(self, lease: Weak<dyn Held>) {
+impl<T> HolderSlot<T> {
+    pub(crate) fn is(self, lease: Weak<dyn LocalLease>) {
         if let Some(queue) = self.queue.upgrade() {
             let mut state = lock(&queue.state);
             // Hardly ever is there another.
@@ -66,38 +66,37 @@ impl<T> HeldBy<T> {
     }
 }
 
-impl<T: Send + 'static> Heirs for Holding<T> {
-    fn news(&self) -> News {
-        let queue = &self.stay.queue;
+impl<T: Send + 'static> Heirs for LocalHolder<T> {
+    fn notice(&self) -> ReleaseNotice {
+        let queue = &self.queue_ref.queue;
         let anybody_waits = queue.waiting.load(SeqCst) > 0;
-        let stays = lock(&queue.state).turns.given_up(anybody_waits, Instant::now());
-        if stays { News::PassedOn } else { News::Free }
+        lock(&queue.fairness).given_up(anybody_waits, Instant::now())
     }
 
     fn freed(&self) {
-        lock(&self.stay.queue.state)
-            .leases
-            .retain(|(id, _)| *id != self.id);
-        if self.stay.queue.waiting.load(SeqCst) > 0 {
-            self.stay.queue.freed.notify_one();
+        let queue = &self.queue_ref.queue;
+        lock(&queue.state).leases.retain(|(id, _)| *id != self.id);
+        if queue.waiting.load(SeqCst) > 0 {
+            queue.freed.notify_one();
         }
     }
 
-    fn told(&self, node: usize, listeners: u32) {
-        let mut state = lock(&self.stay.queue.state);
-        let counts = |announcements: &Arc<Announcements>| announcements.may_be_counted(node);
-        let own = u32::from(state.announcements.as_ref().is_some_and(counts));
-        let mut others = lock(&self.others);
-        others[node] = Some(listeners.saturating_sub(own));
-        if others.iter().flatten().count() >= quorum(others.len()) {
-            let said = others.iter().map(|others| others.unwrap_or(0)).collect();
-            state.turns.told(vouched_for(said), Instant::now());
+    fn heard(&self) {
+        let QueueRef { queues, key, queue } = &self.queue_ref;
+        if lock(&queue.state).releases.is_some() {
+            return;
         }
+        let queue_ref = queues.queue(key);
+        // Not from here: this may be called where no runtime can be entered.
+        queues.context.spawn(async move {
+            queue_ref.listen();
+            queue_ref.linger();
+        });
     }
 }
 
-impl<T: Send + 'static> Drop for Holding<T> {
+impl<T: Send + 'static> Drop for LocalHolder<T> {
     fn drop(&mut self) {
-        self.stay.leave_trace();
+        self.queue_ref.linger();
     }
 }

@@ -1,6 +1,6 @@
 //! Waiting for a lock: the queue of one process, and what is known of other processes that wait (W1, W2, W4).
 //!
-//! Entry point: [`Queues::enter`] returns a place in the queue of a key; [`Head`] decides when the first of a queue asks.
+//! Entry point: [`Queues::enter`] returns a place in the queue of a key; [`FrontWaiter`] decides when the first of a queue asks.
 //!
 //! Nothing here sets or deletes a key, and nothing here is needed for a lock to be safe: it only decides when to ask.
 
@@ -11,9 +11,10 @@ mod queue;
 mod registry;
 mod releases;
 mod retry;
+mod ticket;
 
-pub(crate) use front::Head;
-pub(crate) use local_holder::Held;
-pub(crate) use queue::Place;
+pub(crate) use front::FrontWaiter;
+pub(crate) use local_holder::LocalLease;
 pub(crate) use registry::Queues;
-pub(crate) use retry::Waiting;
+pub(crate) use retry::Retry;
+pub(crate) use ticket::Ticket;

@@ -1,4 +1,4 @@
-//! Which queues there are, and for how long: as long as somebody is in one, and a moment longer where that is of use.
+//! Which queues there are, and for how long: as long as a task is in one, and a moment longer where that is of use.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
@@ -7,15 +7,19 @@ use std::sync::{Arc, Mutex};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::queue::{Queue, REMEMBERED};
+use crate::round::Nodes;
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
 
-/// The queues of one manager. `T` is what whoever is in front was told last.
+use super::queue::{Queue, REMEMBERED};
+use super::releases::ReleaseWatch;
+
+/// The queues of one manager. `T` is the last failure of the one in front.
 pub(crate) struct Queues<T> {
     by_key: Arc<Mutex<ByKey<T>>>,
-    context: Runtime,
+    nodes: Nodes,
+    pub(super) context: Runtime,
     /// Nothing is remembered any more.
     pub(super) closed: CancellationToken,
 }
@@ -25,14 +29,15 @@ type ByKey<T> = HashMap<Arc<str>, Entry<T>>;
 struct Entry<T> {
     queue: Arc<Queue<T>>,
     /// How many keep it in existence. Not what its own counter says: those who are just leaving are still counted there.
-    stays: usize,
+    refs: usize,
 }
 
 impl<T: Send + 'static> Queues<T> {
     /// Nobody waits any more once `closed` is cancelled.
-    pub(crate) fn new(context: &Runtime, closed: CancellationToken) -> Self {
+    pub(crate) fn new(nodes: &Nodes, context: &Runtime, closed: CancellationToken) -> Self {
         Queues {
             by_key: Arc::default(),
+            nodes: nodes.clone(),
             context: context.clone(),
             closed,
         }
@@ -48,18 +53,18 @@ impl<T: Send + 'static> Queues<T> {
         self.closed.clone().drop_guard()
     }
 
-    pub(super) fn stay(&self, key: &Arc<str>) -> Stay<T> {
+    pub(super) fn queue(&self, key: &Arc<str>) -> QueueRef<T> {
         let new = || Entry {
             queue: Arc::new(Queue::new()),
-            stays: 0,
+            refs: 0,
         };
         let queue = {
             let mut queues = lock(&self.by_key);
             let entry = queues.entry(key.clone()).or_insert_with(new);
-            entry.stays += 1;
+            entry.refs += 1;
             entry.queue.clone()
         };
-        Stay {
+        QueueRef {
             queues: self.clone(),
             key: key.clone(),
             queue,
@@ -76,6 +81,7 @@ impl<T> Clone for Queues<T> {
     fn clone(&self) -> Self {
         Queues {
             by_key: self.by_key.clone(),
+            nodes: self.nodes.clone(),
             context: self.context.clone(),
             closed: self.closed.clone(),
         }
@@ -83,71 +89,76 @@ impl<T> Clone for Queues<T> {
 }
 
 /// Keeps a queue in existence.
-pub(super) struct Stay<T: Send + 'static> {
+pub(super) struct QueueRef<T: Send + 'static> {
     pub(super) queues: Queues<T>,
     pub(super) key: Arc<str>,
     pub(super) queue: Arc<Queue<T>>,
 }
 
-impl<T: Send + 'static> Stay<T> {
-    /// To be called by whoever leaves: what is of use to those who come soon is remembered for a while.
-    pub(super) fn leave_trace(&self) {
-        let now = Instant::now();
+impl<T: Send + 'static> QueueRef<T> {
+    /// Listens to the nodes from now on, if the queue did not before.
+    pub(super) fn listen(&self) {
         let mut state = lock(&self.queue.state);
-        let is_of_use = state.announcements.is_some() || state.turns.others_first(now).is_some();
-        if is_of_use && !state.has_trace {
-            state.has_trace = true;
-            drop(state);
-            let trace = Trace(self.queues.stay(&self.key));
-            // Where the runtime has ended, the task is dropped at once, and the trace with it.
-            self.queues.context.spawn(trace.fade());
+        if state.releases.is_none() {
+            let Queues { nodes, context, .. } = &self.queues;
+            let releases = ReleaseWatch::of(&self.key, nodes, context, &self.queue.fairness);
+            (state.releases, state.waited) = (Some(Arc::new(releases)), Some(Instant::now()));
         }
+    }
+
+    /// To be called by a task that leaves: what is of use to those that come soon is remembered for a while.
+    pub(super) fn linger(&self) {
+        if !self.queue.is_of_use() || std::mem::replace(&mut lock(&self.queue.state).lingers, true) {
+            return;
+        }
+        let linger = Linger(self.queues.queue(&self.key));
+        // Where the runtime has ended, the task is dropped at once, and what it keeps with it.
+        self.queues.context.spawn(linger.fade());
     }
 }
 
-impl<T: Send + 'static> Drop for Stay<T> {
+impl<T: Send + 'static> Drop for QueueRef<T> {
     fn drop(&mut self) {
         let mut queues = lock(&self.queues.by_key);
         let Some(entry) = queues.get_mut(&self.key) else {
             return;
         };
-        entry.stays -= 1;
-        if entry.stays == 0 {
+        entry.refs -= 1;
+        if entry.refs == 0 {
             queues.remove(&self.key);
         }
     }
 }
 
-/// Keeps a queue for those who come soon.
-struct Trace<T: Send + 'static>(Stay<T>);
+/// Keeps a queue for tasks that come soon.
+struct Linger<T: Send + 'static>(QueueRef<T>);
 
-impl<T: Send + 'static> Trace<T> {
-    /// Until there is nothing left to remember, or nobody is to wait any more.
+impl<T: Send + 'static> Linger<T> {
+    /// Until there is nothing left to remember, or no task is to wait any more.
     async fn fade(self) {
-        let Stay { queues, queue, .. } = &self.0;
+        let QueueRef { queues, queue, .. } = &self.0;
         loop {
             let until = Instant::now() + REMEMBERED;
             tokio::select! {
                 () = queues.closed.cancelled() => return,
                 () = sleep_until(&queues.context, until) => {}
             }
-            drop(queue.unused_announcements());
-            let state = lock(&queue.state);
-            if state.announcements.is_none() && state.turns.others_first(Instant::now()).is_none() {
+            drop(queue.unused_releases());
+            if !queue.is_of_use() {
                 return;
             }
         }
     }
 }
 
-impl<T: Send + 'static> Drop for Trace<T> {
+impl<T: Send + 'static> Drop for Linger<T> {
     fn drop(&mut self) {
         let queue = &self.0.queue;
         let mut state = lock(&queue.state);
-        state.has_trace = false;
+        state.lingers = false;
         // Where it is closed, or the runtime has ended.
         let unused = match queue.waiting.load(SeqCst) {
-            0 => state.announcements.take(),
+            0 => state.releases.take(),
             _ => None,
         };
         drop(state);

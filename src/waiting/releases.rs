@@ -1,26 +1,24 @@
-//! What nodes announce of one lock, put together (W2).
+//! What all nodes announce of one lock, put together (W2).
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::news::{Ear, Listener, Listening, News};
+use crate::news::{Listener, Listening, ReleaseKind, ReleaseNotice, ReleaseSink, WaitNotice};
 use crate::node::OwnerToken;
 use crate::protocol::quorum::quorum;
 use crate::round::Nodes;
 use crate::sys::mutex::lock;
 
-/// A node that can be listened to is, after this long.
-const SETTLING: Duration = Duration::from_secs(1);
+use super::fairness::Fairness;
+
 /// So many releases are remembered as acted upon.
 const REMEMBERED: usize = 8;
 
 /// Listens to all nodes for releases of one lock, until it is dropped.
-pub(crate) struct Announcements {
-    began: Instant,
+pub(crate) struct ReleaseWatch {
     heard: Arc<Heard>,
     _listening: Vec<Listening>,
 }
@@ -28,6 +26,7 @@ pub(crate) struct Announcements {
 struct Heard {
     nodes: Mutex<State>,
     changed: Notify,
+    fairness: Arc<Mutex<Fairness>>,
 }
 
 struct State {
@@ -41,7 +40,7 @@ struct NodeState {
     hears: bool,
     /// Counts how often it began to.
     beginnings: u32,
-    released: Option<(OwnerToken, News)>,
+    released: Option<(OwnerToken, ReleaseKind)>,
 }
 
 /// Since when each node is listened to, without interruption: for comparison only. `None` where it is not.
@@ -62,26 +61,32 @@ impl Hearing {
         self.0[node].is_some()
     }
 
-    pub(crate) fn of_any(&self) -> bool {
-        self.0.iter().any(Option::is_some)
+    /// Whether a quorum of nodes is listened to.
+    pub(crate) fn of_quorum(&self) -> bool {
+        self.0.iter().flatten().count() >= quorum(self.0.len())
     }
 }
 
-impl Announcements {
-    /// Begins to listen, on whatever nodes announce. On none, it hears nothing.
-    pub(crate) fn of(key: &Arc<str>, nodes: &Nodes, runtime: &Handle) -> Announcements {
+impl ReleaseWatch {
+    /// Begins to listen, on whatever nodes announce. On none, it hears nothing. What concerns turns goes to `fairness`.
+    pub(crate) fn of(
+        key: &Arc<str>,
+        nodes: &Nodes,
+        runtime: &Handle,
+        fairness: &Arc<Mutex<Fairness>>,
+    ) -> ReleaseWatch {
         let heard = Arc::new(Heard {
             nodes: Mutex::new(State {
                 nodes: vec![NodeState::default(); nodes.len()],
                 acted_upon: Vec::new(),
             }),
             changed: Notify::new(),
+            fairness: fairness.clone(),
         });
         let _entered = runtime.enter();
         let listen = |number: usize| nodes[number].listen(key, Listener::new(number, heard.clone()));
         let listening = (0..nodes.len()).filter_map(listen).collect();
-        Announcements {
-            began: Instant::now(),
+        ReleaseWatch {
             heard,
             _listening: listening,
         }
@@ -94,11 +99,6 @@ impl Announcements {
         Hearing(state.nodes.iter().map(hears).collect())
     }
 
-    /// Whether this one may count us among those who listen to it. It does so before we know.
-    pub(crate) fn may_be_counted(&self, node: usize) -> bool {
-        self.heard.state().nodes[node].hears || self.began.elapsed() < SETTLING
-    }
-
     /// Waits until something was announced, or a node is listened to that was not, or the other way round. Cancel safe.
     pub(crate) async fn changed(&self) {
         self.heard.changed.notified().await;
@@ -109,16 +109,6 @@ impl Announcements {
         self.heard.state().forget();
     }
 
-    /// Whether a release has been announced since then that nobody has acted upon yet.
-    pub(crate) fn is_there_news(&self) -> bool {
-        let state = self.heard.state();
-        let is_new = |node: &NodeState| {
-            node.released
-                .is_some_and(|(owner, _)| !state.acted_upon.contains(&owner))
-        };
-        state.nodes.iter().any(is_new)
-    }
-
     /// Whether any node has announced this release since then.
     pub(crate) fn is_released(&self, owner: OwnerToken) -> bool {
         let is_it = |node: &NodeState| node.released.is_some_and(|(released, _)| released == owner);
@@ -127,11 +117,11 @@ impl Announcements {
 
     /// Whether a quorum of nodes is free: at least one because it has just said so, the others for that reason or because
     /// `is_free` holds for them. Each release is news once, and once more from a node that `holds` it.
-    pub(crate) fn news(
+    pub(crate) fn release(
         &self,
         is_free: impl Fn(usize) -> bool,
         holds: impl Fn(usize, OwnerToken) -> bool,
-    ) -> Option<News> {
+    ) -> Option<ReleaseKind> {
         let mut state = self.heard.state();
         let is_new =
             |node: usize, owner: OwnerToken| !state.acted_upon.contains(&owner) || holds(node, owner);
@@ -145,7 +135,7 @@ impl Announcements {
             .clone()
             .filter(|node| new(*node).is_some() || is_free(*node))
             .count();
-        let releases: Vec<(OwnerToken, News)> = nodes.filter_map(new).collect();
+        let releases: Vec<(OwnerToken, ReleaseKind)> = nodes.filter_map(new).collect();
         if releases.is_empty() || free < quorum(state.nodes.len()) {
             return None;
         }
@@ -157,8 +147,8 @@ impl Announcements {
         }
         let excess = state.acted_upon.len().saturating_sub(REMEMBERED);
         state.acted_upon.drain(..excess);
-        let is = |kind: News| releases.iter().any(|(_, news)| *news == kind);
-        let most = [News::Free, News::GivenBack, News::PassedOn];
+        let is = |kind: ReleaseKind| releases.iter().any(|(_, said)| *said == kind);
+        let most = [ReleaseKind::Free, ReleaseKind::Abandoned, ReleaseKind::HandedOver];
         most.into_iter().find(|kind| is(*kind))
     }
 }
@@ -177,7 +167,7 @@ impl Heard {
     }
 }
 
-impl Ear for Heard {
+impl ReleaseSink for Heard {
     fn hears(&self, node: usize, hears: bool) {
         {
             let node = &mut self.state().nodes[node];
@@ -187,8 +177,16 @@ impl Ear for Heard {
         self.changed.notify_one();
     }
 
-    fn heard(&self, node: usize, owner: OwnerToken, news: News) {
-        self.state().nodes[node].released = Some((owner, news));
-        self.changed.notify_one();
+    fn released(&self, node: usize, owner: OwnerToken, notice: ReleaseNotice) {
+        let is_anothers = lock(&self.fairness).heard_release(notice, Instant::now());
+        // The next one of this process knows already that it is.
+        if is_anothers || notice.kind != ReleaseKind::HandedOver {
+            self.state().nodes[node].released = Some((owner, notice.kind));
+            self.changed.notify_one();
+        }
+    }
+
+    fn waits(&self, notice: WaitNotice) {
+        lock(&self.fairness).heard_waits(notice);
     }
 }

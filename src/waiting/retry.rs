@@ -14,7 +14,7 @@ const SHORTEST_PATIENCE: Duration = Duration::from_secs(10);
 const TOLD: u32 = 16;
 
 /// The attempts of one acquire.
-pub(crate) struct Waiting {
+pub(crate) struct Retry {
     wait: Wait,
     backoff: Backoff,
     started: Instant,
@@ -26,9 +26,9 @@ pub(crate) struct Waiting {
     out_of_reach_since: Option<Instant>,
 }
 
-impl Waiting {
+impl Retry {
     pub(crate) fn new(wait: Wait, backoff: Backoff, ttl: Duration) -> Self {
-        Waiting {
+        Retry {
             wait,
             backoff,
             started: Instant::now(),
@@ -68,7 +68,7 @@ impl Waiting {
     }
 
     /// Something has happened that is a reason to ask: if it was in vain, delays are short again.
-    pub(crate) fn has_reason(&mut self) {
+    pub(crate) fn reset_backoff(&mut self) {
         self.fruitless = 0;
     }
 
@@ -128,33 +128,33 @@ mod tests {
     use super::*;
     use tokio::time::advance;
 
-    fn waiting(wait: Wait) -> Waiting {
-        Waiting::new(wait, Backoff::default(), Duration::from_secs(30))
+    fn retry(wait: Wait) -> Retry {
+        Retry::new(wait, Backoff::default(), Duration::from_secs(30))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_try_is_one_attempt() {
-        assert_eq!(waiting(Wait::Try).next_attempt(true, 0), None);
+        assert_eq!(retry(Wait::Try).next_attempt(true, 0), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn within_ends_with_an_attempt_at_its_very_end_and_no_sleep_after_it() {
-        let mut waiting = waiting(Wait::Within(Duration::from_millis(25)));
+        let mut retry = retry(Wait::Within(Duration::from_millis(25)));
         let start = Instant::now();
         let mut moments = Vec::new();
-        while let Some(next) = waiting.next_attempt(true, 0) {
+        while let Some(next) = retry.next_attempt(true, 0) {
             advance(next - Instant::now()).await;
             moments.push((next - start).as_millis());
         }
         assert_eq!(moments, [10, 20, 25]);
-        assert_eq!(waiting.attempts(), 4);
+        assert_eq!(retry.attempts(), 4);
     }
 
     #[tokio::test(start_paused = true)]
     async fn zero_time_is_one_attempt_and_huge_times_do_not_overflow() {
-        assert_eq!(waiting(Wait::Within(Duration::ZERO)).next_attempt(true, 0), None);
+        assert_eq!(retry(Wait::Within(Duration::ZERO)).next_attempt(true, 0), None);
         assert!(
-            waiting(Wait::Within(Duration::MAX))
+            retry(Wait::Within(Duration::MAX))
                 .next_attempt(false, u32::MAX)
                 .is_some()
         );
@@ -162,18 +162,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn for_ever_sits_out_a_holder_but_not_an_outage() {
-        let mut waiting = waiting(Wait::Forever);
+        let mut retry = retry(Wait::Forever);
         for _ in 0..1_000 {
-            assert!(waiting.next_attempt(true, 0).is_some());
+            assert!(retry.next_attempt(true, 0).is_some());
             advance(Duration::from_secs(60)).await;
         }
-        assert!(waiting.next_attempt(false, 0).is_some());
+        assert!(retry.next_attempt(false, 0).is_some());
         advance(Duration::from_secs(29)).await;
-        assert!(waiting.next_attempt(false, 0).is_some());
+        assert!(retry.next_attempt(false, 0).is_some());
         // Back for a moment: the count starts afresh.
-        assert!(waiting.next_attempt(true, 0).is_some());
-        assert!(waiting.next_attempt(false, 0).is_some());
+        assert!(retry.next_attempt(true, 0).is_some());
+        assert!(retry.next_attempt(false, 0).is_some());
         advance(Duration::from_secs(30)).await;
-        assert_eq!(waiting.next_attempt(false, 0), None);
+        assert_eq!(retry.next_attempt(false, 0), None);
     }
 }

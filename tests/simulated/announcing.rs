@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorlock::node::{Action, News, OwnerToken, Reply};
+use quorlock::lock_script::Announcement;
+use quorlock::node::{
+    Action, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Sender, Successor, Turn, WaitNotice, WaiterId,
+};
 use quorlock::{AcquireError, Lease, Redlock};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
@@ -14,6 +17,13 @@ use crate::crowd::{ONE_WAY, asked, manager, servers};
 use crate::nodes::{Server, Way, at_once, ms, puppets, redlock, yes};
 
 type Waiting = JoinHandle<Result<Lease, AcquireError>>;
+
+const KEY: &str = "quorlock:job";
+
+/// A release, as an earlier version announces it.
+fn released(kind: ReleaseKind) -> Announcement {
+    Announcement::Release(OwnerToken::random(), ReleaseNotice { kind, turn: None })
+}
 
 /// One process has it, and one of another waits for it.
 async fn held_and_waited_for(servers: &[Arc<Server>]) -> (Lease, Waiting) {
@@ -125,12 +135,12 @@ async fn a_minority_of_nodes_makes_nobody_ask() {
     sleep(ms(1_000)).await;
     let before = asked(&servers);
     for _ in 0..100 {
-        servers[3].say("quorlock:job", OwnerToken::random(), News::Free);
-        servers[4].say("quorlock:job", OwnerToken::random(), News::PassedOn);
+        servers[3].say(KEY, released(ReleaseKind::Free));
+        servers[4].say(KEY, released(ReleaseKind::HandedOver));
         sleep(ms(30)).await;
     }
     assert_eq!(asked(&servers), before);
-    servers[0].say("quorlock:job", OwnerToken::random(), News::Free);
+    servers[0].say(KEY, released(ReleaseKind::Free));
     sleep(ms(500)).await;
     assert_eq!(asked(&servers), before + 5);
     passes_on(lease, waiting, ms(4 * ONE_WAY + 8)).await;
@@ -150,10 +160,8 @@ async fn whatever_is_announced_a_lock_that_has_expired_is_asked_for() {
             let servers = servers.clone();
             async move {
                 loop {
-                    let owner = OwnerToken::random();
-                    for server in &servers {
-                        server.say("quorlock:job", owner, News::PassedOn);
-                    }
+                    let release = released(ReleaseKind::HandedOver);
+                    servers.iter().for_each(|server| server.say(KEY, release));
                     sleep(ms(1)).await;
                 }
             }
@@ -264,7 +272,7 @@ async fn nor_is_a_lease_of_the_same_process() {
     }
 }
 
-/// Its process would be taken for one that waits, and keep connections for nothing.
+/// Its process would keep connections for nothing.
 #[tokio::test(start_paused = true)]
 async fn who_has_it_and_waits_no_more_does_not_listen() {
     let servers = servers(5);
@@ -301,38 +309,116 @@ async fn who_has_waited_once_does_not_listen_for_ever() {
     assert!(servers.iter().all(|server| server.listeners() == 0));
 }
 
-/// How many wait is what a quorum of nodes says.
-#[tokio::test(start_paused = true)]
-async fn nobody_waits_for_those_whom_only_a_minority_of_nodes_knows_of() {
-    let servers = servers(5);
-    servers[3].claim_listeners(u32::MAX);
-    servers[4].claim_listeners(1_000);
-    let (holder, waiter) = (manager(&servers), manager(&servers));
-    for _ in 0..5 {
-        let lease = timeout(ms(1_000), holder.lock("job").acquire());
-        let lease = lease.await.unwrap().unwrap();
-        let waiting = tokio::spawn(waiter.lock("job").acquire());
-        sleep(ms(2_000)).await;
+/// A process that has died, or never was, says that it waits: `number` of them, for which others are to wait this long.
+fn bogus(number: u64, slot: u64) -> Announcement {
+    let from = Sender {
+        id: WaiterId(number),
+        count: 1,
+    };
+    let slot = ms(slot);
+    Announcement::Wait(WaitNotice { from, slot })
+}
+
+/// How long a waiter in another process waits after the release of each of some leases in a row. When both processes listen, some
+/// dead processes say that they wait.
+async fn hand_overs(servers: &[Arc<Server>], times: usize, dead: u64, slot: u64) -> Vec<Duration> {
+    let managers = [manager(servers), manager(servers)];
+    let mut waits = Vec::new();
+    let mut lease = managers[0].lock("job").acquire().await.unwrap();
+    for number in 0..times {
+        let waiting = tokio::spawn(managers[(number + 1) % 2].lock("job").forever().acquire());
+        sleep(ms(100)).await;
+        for dead in 1..=if number == 1 { dead } else { 0 } {
+            let says = bogus(dead, slot);
+            servers.iter().for_each(|server| server.say(KEY, says));
+        }
+        let given_up = Instant::now();
         let _ = lease.release().await;
-        let next = timeout(ms(4 * ONE_WAY + 8), waiting);
-        let _ = next.await.unwrap().unwrap().unwrap().release().await;
+        lease = timeout(ms(20_000), waiting).await.unwrap().unwrap().unwrap();
+        waits.push(given_up.elapsed());
+    }
+    let _ = lease.release().await;
+    waits
+}
+
+/// As if it was at hand: there and out again, there and back.
+const AT_ONCE: Duration = ms(4 * ONE_WAY + 8);
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_process_costs_a_slot_once_and_a_crowd_of_them_hardly_more() {
+    for (dead, slot) in [(1, 500), (20, 500), (200, 5), (200, 500)] {
+        let waits = hand_overs(&servers(5), 40, dead, slot).await;
+        let late: Vec<&Duration> = waits.iter().filter(|wait| **wait > AT_ONCE).collect();
+        let longest = waits.iter().max().unwrap();
+        println!("{dead} dead, {slot} ms: {} late, {longest:?} at most", late.len());
+        // Its slot, and what asking behind it takes.
+        assert!(*longest < ms(slot) + ms(8 * ONE_WAY), "{dead}: {longest:?}");
+        let long = late.iter().filter(|wait| ***wait > ms(100)).count();
+        assert!(long <= 1, "{dead}: {late:?}");
     }
 }
 
-/// Subscriptions may be dead, or anybody's.
+/// Whoever may publish can have another go first, but not for long.
 #[tokio::test(start_paused = true)]
-async fn however_many_are_said_to_go_first_there_is_an_end_to_waiting_for_them() {
+async fn whoever_is_said_to_be_next_there_is_an_end_to_waiting_for_it() {
     let servers = servers(5);
-    servers.iter().for_each(|server| server.claim_listeners(u32::MAX));
     let (holder, waiter) = (manager(&servers), manager(&servers));
     let lease = holder.lock("job").acquire().await.unwrap();
     let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
     sleep(ms(2_000)).await;
+    let saying = tokio::spawn({
+        let servers = servers.clone();
+        async move {
+            for count in 1.. {
+                let turn = Turn {
+                    from: Sender {
+                        id: WaiterId(1),
+                        count,
+                    },
+                    next: Some(Successor {
+                        id: WaiterId(2),
+                        slot: ms(500),
+                    }),
+                };
+                let notice = ReleaseNotice {
+                    kind: ReleaseKind::Free,
+                    turn: Some(turn),
+                };
+                let release = Announcement::Release(OwnerToken::random(), notice);
+                servers.iter().for_each(|server| server.say(KEY, release));
+                sleep(ms(50)).await;
+            }
+        }
+    });
+    sleep(ms(100)).await;
     let _ = lease.release().await;
-    let next = timeout(ms(20_000), waiting).await.unwrap().unwrap().unwrap();
+    // Its patient poll.
+    let next = timeout(ms(17_000), waiting).await.unwrap().unwrap().unwrap();
+    saying.abort();
     let _ = next.release().await;
-    let again = timeout(ms(20_000), holder.lock("job").forever().acquire());
-    let _ = again.await.unwrap().unwrap().release().await;
+}
+
+/// The process that is next has crashed after it was named.
+#[tokio::test(start_paused = true)]
+async fn a_successor_that_crashed_is_waited_for_once() {
+    let servers = servers(5);
+    let holder = manager(&servers);
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        waiting.push(tokio::spawn(manager(&servers).lock("job").forever().acquire()));
+        sleep(ms(500)).await;
+    }
+    let given_up = Instant::now();
+    let releasing = tokio::spawn(lease.release());
+    // The first one is named. It would have asked by now.
+    waiting.remove(0).abort();
+    let next = waiting.remove(0).await.unwrap().unwrap();
+    let _ = releasing.await;
+    // 1.5 round trips and 5 ms, one more, and what asking takes.
+    let most = ms(35 + 20 + 20 + 4 * ONE_WAY);
+    assert!(given_up.elapsed() < most, "{:?}", given_up.elapsed());
+    let _ = next.release().await;
 }
 
 /// What the nodes have forgotten, they cannot announce.
@@ -368,7 +454,7 @@ async fn who_asked_too_early_is_told_again() {
         let waiting = tokio::spawn(waiter.lock("job").acquire());
         sleep(ms(2_000)).await;
         // Untrue, or a leftover.
-        servers[0].say("quorlock:job", OwnerToken::random(), News::Free);
+        servers[0].say(KEY, released(ReleaseKind::Free));
         let given_up = Instant::now();
         drop(tokio::spawn(lease.release()));
         let next = timeout(ms(1_000), waiting).await.unwrap().unwrap().unwrap();
@@ -451,7 +537,6 @@ async fn a_key_may_be_held_for_however_long() {
             Action::Acquire { .. } => at_once(Ok(Reply::Held {
                 remaining: Some(remaining),
                 holder: None,
-                listeners: u32::MAX,
             })),
             action => at_once(Ok(yes(action))),
         });

@@ -16,7 +16,6 @@ fn held() -> Answer {
     Ok(Reply::Held {
         remaining: Some(ms(500)),
         holder: None,
-        listeners: 0,
     })
 }
 
@@ -134,13 +133,15 @@ fn world_of(world: &[Does], order: &[usize]) -> Vec<Arc<Puppet>> {
             let mut releases = 0;
             Puppet::new(node, move |action| match action {
                 Action::Acquire { .. } | Action::Raise { .. } => does.plan(action, ms(place as u64 + 1)),
-                Action::Extend { .. } | Action::Heal { .. } => unreachable!("no lease is held for long"),
+                Action::Extend { .. } | Action::Heal { .. } | Action::Announce(_) => {
+                    unreachable!("no lease is held for long, and nobody waits")
+                }
                 Action::Release { .. } => {
                     releases += 1;
                     match releases {
                         1 => Plan::Never,
                         2 => at_once(lost()),
-                        _ => at_once(Ok(Reply::Released { listeners: 0 })),
+                        _ => at_once(Ok(Reply::Released { heard: false })),
                     }
                 }
             })

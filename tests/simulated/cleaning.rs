@@ -249,7 +249,6 @@ async fn after_an_outage_whoever_asks_after_a_drop_is_behind_the_deletion_again(
                 true => Reply::Held {
                     remaining: None,
                     holder: None,
-                    listeners: 0,
                 },
                 false => yes(action),
             };
@@ -404,7 +403,7 @@ mod replaced {
 
     #[tokio::test(start_paused = true)]
     async fn an_acquire_is_granted_over_the_next_connection_and_its_first_copy_is_reckoned_with() {
-        for deleted in [Reply::Missing, Reply::Released { listeners: 0 }] {
+        for deleted in [Reply::Missing, Reply::Released { heard: false }] {
             is_reckoned_with(deleted).await;
         }
     }
@@ -437,7 +436,7 @@ mod replaced {
     async fn a_second_deletion_that_finds_nothing_does_not_say_that_the_lock_was_gone() {
         for (second, outcome_is) in [
             (Reply::Missing, "uncertain"),
-            (Reply::Released { listeners: 0 }, "released"),
+            (Reply::Released { heard: false }, "released"),
         ] {
             let mut releases = 0;
             let node = Puppet::new(0, move |action| match action {

@@ -243,11 +243,10 @@ fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
                         Action::Acquire { .. } if std::mem::replace(&mut held, true) => Reply::Held {
                             remaining: None,
                             holder: None,
-                            listeners: 0,
                         },
                         Action::Release { .. } => {
                             held = false;
-                            Reply::Released { listeners: 0 }
+                            Reply::Released { heard: false }
                         }
                         action => yes(action),
                     }))

@@ -21,7 +21,6 @@ fn left_behind(number: usize, after: Duration, token: u128) -> Arc<Puppet> {
             Action::Acquire { .. } => Reply::Held {
                 remaining: Some(ms(3_600_000)),
                 holder: Some(OwnerToken::from(token)),
-                listeners: 0,
             },
             Action::Release { .. } | Action::Extend { .. } => Reply::Foreign,
             action => yes(action),
@@ -38,7 +37,6 @@ fn expiring(number: usize, after: Duration, token: u128, at: Instant) -> Arc<Pup
             Action::Acquire { .. } if !left.is_zero() => Reply::Held {
                 remaining: Some(left),
                 holder: Some(OwnerToken::from(token)),
-                listeners: 0,
             },
             action => yes(action),
         };

@@ -1,5 +1,6 @@
 //! What `lock.lua` does at its edges, request by request.
 
+mod announcements;
 mod counters;
 mod keys;
 mod memories;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use quorlock::FencingToken;
 use quorlock::lock_script::{self, Exchange, Memory};
-use quorlock::node::{Action, Fault, Fencing, News, OwnerToken, Reply};
+use quorlock::node::{Action, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply};
 
 use crate::node_model::{self, Keyspace, Resp, Trouble};
 use crate::nodes::{Answer, ms};
@@ -77,7 +78,10 @@ fn heal_without_tokens() -> Action {
 fn release(counter: Option<i64>) -> Action {
     Action::Release {
         counter: counter.map(token),
-        news: Some(News::Free),
+        notice: Some(ReleaseNotice {
+            kind: ReleaseKind::Free,
+            turn: None,
+        }),
     }
 }
 

@@ -22,3 +22,4 @@ mod queueing;
 mod renewing;
 mod splits;
 mod turns;
+mod worlds;

@@ -23,7 +23,6 @@ fn held_by_another() -> Vec<Arc<Puppet>> {
         Action::Acquire { .. } => at_once(Ok(Reply::Held {
             remaining: None,
             holder: None,
-            listeners: 0,
         })),
         action => at_once(Ok(yes(action))),
     })
@@ -317,7 +316,6 @@ async fn how_long_it_is_held_is_told_as_of_now() {
         Action::Acquire { .. } => at_once(Ok(Reply::Held {
             remaining: Some(ms(10_000)),
             holder: None,
-            listeners: 0,
         })),
         action => at_once(Ok(yes(action))),
     });

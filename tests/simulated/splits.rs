@@ -105,7 +105,6 @@ async fn the_lease_of_an_elected_contender_counts_from_its_first_request() {
                 Reply::Held {
                     remaining: None,
                     holder: Some(OwnerToken::from(node as u128 + 1)),
-                    listeners: 0,
                 }
             }
             action => yes(action),

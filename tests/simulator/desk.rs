@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorlock::LeaseHandle;
-use quorlock::lock_script::Memory;
-use quorlock::node::{Fault, Listener, News, OwnerToken, Reply, Request};
+use quorlock::lock_script::{Announcement, Memory};
+use quorlock::node::{Fault, Listener, OwnerToken, Reply, Request};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -214,9 +214,11 @@ impl Desk {
         deaf.into_iter().map(|(id, _)| id).collect()
     }
 
-    pub(crate) fn released(&self, server: usize, id: u64, owner: OwnerToken, news: News) {
-        if let Some((_, listener)) = self.listener(server, id) {
-            listener.released(owner, news);
+    pub(crate) fn announced(&self, server: usize, id: u64, announcement: Announcement) {
+        match (self.listener(server, id), announcement) {
+            (Some((_, listener)), Announcement::Release(owner, notice)) => listener.released(owner, notice),
+            (Some((_, listener)), Announcement::Wait(notice)) => listener.waits(notice),
+            (None, _) => {}
         }
     }
 

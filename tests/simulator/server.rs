@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use quorlock::lock_script::{self, Exchange, Memory as Target};
-use quorlock::node::{Action, News, OwnerToken, Reply};
+use quorlock::lock_script::{self, Announcement, Exchange, Memory as Target};
+use quorlock::node::{Action, OwnerToken, Reply};
 
 use crate::desk::{Answer, Call, Probe};
 use crate::memory::{Durability, Finding, Look, MemoryId, Process, Record};
@@ -68,7 +68,7 @@ pub(crate) struct Happened {
     pub(crate) healed: bool,
     pub(crate) late_cleaned: bool,
     pub(crate) counter_expired: bool,
-    pub(crate) announced: Option<(OwnerToken, News)>,
+    pub(crate) announced: Option<Announcement>,
 }
 
 #[derive(Debug)]

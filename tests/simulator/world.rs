@@ -218,7 +218,7 @@ impl World {
             | Event::Looked { client, server, .. }
             | Event::Hears(client, server, _)
             | Event::Deaf(client, server)
-            | Event::Released(client, server, ..) => self.bring(client, server, event),
+            | Event::Announced(client, server, ..) => self.bring(client, server, event),
             Event::Subscribe(client, server, id) => self.subscribed(client, server, id),
             Event::Doubt(client, call) => self.doubt(client, call),
             Event::Look { client, server } => self.look(client, server),

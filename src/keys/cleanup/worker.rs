@@ -92,8 +92,8 @@ impl CleanupWorker {
                         self.fails.store(false, Relaxed);
                         item.room = None;
                         let told = item.pending.told.take();
-                        if let (Reply::Released { listeners }, Some(told)) = (reply, told) {
-                            told(listeners);
+                        if let (Reply::Released { heard: true }, Some(told)) = (reply, told) {
+                            told();
                         }
                         let is_gone = matches!(reply, Reply::Missing | Reply::Released { .. });
                         if is_gone && !item.pending.horizon.is_final(&reply, &*self.node, sent) {

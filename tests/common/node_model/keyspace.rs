@@ -196,16 +196,6 @@ impl Keyspace {
                 self.effects.published.push((channel.into(), message.into()));
                 Resp::Integer(self.subscribers(channel))
             }
-            (b"PUBSUB", [what, channels @ ..]) if what.as_ref().eq_ignore_ascii_case(b"NUMSUB") => {
-                let of = |channel: &A| {
-                    let channel = channel.as_ref();
-                    [
-                        Resp::Bulk(channel.into()),
-                        Resp::Integer(self.subscribers(channel)),
-                    ]
-                };
-                Resp::Array(channels.iter().flat_map(of).collect())
-            }
             _ => return Err("ERR unknown command, or wrong number of arguments".into()),
         })
     }

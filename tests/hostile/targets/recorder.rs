@@ -37,7 +37,6 @@ impl Node for Recorder {
             Action::Acquire { .. } if self.held => Reply::Held {
                 remaining: None,
                 holder: None,
-                listeners: 0,
             },
             Action::Acquire { fencing, .. } => Reply::Granted {
                 counter: fencing.map(|fencing| fencing.seed),
@@ -47,7 +46,8 @@ impl Node for Recorder {
             },
             Action::Raise { token } => Reply::Raised { counter: token },
             Action::Extend { .. } => Reply::Extended,
-            Action::Release { .. } => Reply::Released { listeners: 0 },
+            Action::Announce(_) => Reply::Announced,
+            Action::Release { .. } => Reply::Released { heard: false },
         };
         self.asked.lock().unwrap().push(request);
         ready(Ok(reply)).boxed()

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use quorlock::lock_script::Exchange;
-use quorlock::node::{Action, Fault, Listener, Listening, News, Node, OwnerToken, Request};
+use quorlock::lock_script::{Announcement, Exchange};
+use quorlock::node::{Action, Fault, Listener, Listening, Node, Request};
 use tokio::time::{Instant, sleep};
 
 use super::server::{Distance, Server, State, Subscriber, micros};
@@ -103,7 +103,6 @@ impl Node for Line {
     }
 
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {
-        let owner = request.owner;
         let exchange = Exchange {
             request,
             latest: micros() + budget.as_micros() as i64,
@@ -124,15 +123,15 @@ impl Node for Line {
             let (answer, told) = state.lock().unwrap().execute(exchange);
             let executed = Instant::now();
             let mut told_at_once = Vec::new();
-            for (of, news) in told {
+            for (of, announcement) in told {
                 match &of.distance {
-                    Some(distance) => drop(tokio::spawn(told_after(distance(), of, owner, news))),
-                    None => told_at_once.push((of, news)),
+                    Some(distance) => drop(tokio::spawn(told_after(distance(), of, announcement))),
+                    None => told_at_once.push((of, announcement)),
                 }
             }
             tokio::time::sleep_until(executed + back).await;
-            for (of, news) in told_at_once {
-                of.listener.released(owner, news);
+            for (of, announcement) in told_at_once {
+                of.tell(announcement);
             }
             answer
         });
@@ -146,9 +145,9 @@ impl Node for Line {
     }
 }
 
-async fn told_after(way: Duration, of: Subscriber, owner: OwnerToken, news: News) {
+async fn told_after(way: Duration, of: Subscriber, announcement: Announcement) {
     sleep(way).await;
-    of.listener.released(owner, news);
+    of.tell(announcement);
 }
 
 /// Who no longer listens when this is dropped.

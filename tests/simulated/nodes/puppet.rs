@@ -33,7 +33,8 @@ pub(crate) fn yes(action: Action) -> Reply {
         },
         Action::Raise { token } => Reply::Raised { counter: token },
         Action::Extend { .. } => Reply::Extended,
-        Action::Release { .. } => Reply::Released { listeners: 0 },
+        Action::Announce(_) => Reply::Announced,
+        Action::Release { .. } => Reply::Released { heard: false },
     }
 }
 

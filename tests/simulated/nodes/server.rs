@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorlock::FencingToken;
-use quorlock::lock_script::{self, Exchange, Memory};
-use quorlock::node::{Action, Listener, News, OwnerToken, Reply, Request};
+use quorlock::lock_script::{self, Announcement, Exchange, Memory};
+use quorlock::node::{Action, Listener, OwnerToken, Reply, Request};
 use tokio::time::Instant;
 
 use super::Answer;
@@ -29,13 +29,12 @@ pub(super) struct State {
     raised: usize,
     healed: usize,
     acquires: usize,
+    executed: usize,
     /// W2: who listens.
     pub(super) listeners: Vec<Subscriber>,
     pub(super) next_listener: u64,
     /// Announces nothing.
     pub(super) mute: bool,
-    /// So many listen, it says.
-    claimed: Option<u32>,
     /// Nothing but the record.
     empty: Snapshot,
 }
@@ -47,6 +46,15 @@ pub(super) struct Subscriber {
     pub(super) key: Arc<str>,
     pub(super) listener: Listener,
     pub(super) distance: Option<Distance>,
+}
+
+impl Subscriber {
+    pub(super) fn tell(&self, announcement: Announcement) {
+        match announcement {
+            Announcement::Release(owner, notice) => self.listener.released(owner, notice),
+            Announcement::Wait(notice) => self.listener.waits(notice),
+        }
+    }
 }
 
 /// How long the way takes.
@@ -100,10 +108,15 @@ impl Server {
         self.state().acquires
     }
 
+    /// How many requests of any kind were.
+    pub(crate) fn executed(&self) -> usize {
+        self.state().executed
+    }
+
     /// Announces something, true or not.
-    pub(crate) fn say(&self, key: &str, owner: OwnerToken, news: News) {
+    pub(crate) fn say(&self, key: &str, announcement: Announcement) {
         let listeners: Vec<Subscriber> = self.state().listeners(&key.into()).cloned().collect();
-        listeners.iter().for_each(|of| of.listener.released(owner, news));
+        listeners.iter().for_each(|of| of.tell(announcement));
     }
 
     /// Whether its connections for announcements are cut.
@@ -117,11 +130,6 @@ impl Server {
                 listener.listening()
             }
         }
-    }
-
-    /// Has it say that so many listen, true or not.
-    pub(crate) fn claim_listeners(&self, listeners: u32) {
-        self.state().claimed = Some(listeners);
     }
 
     /// How many keys were set again.
@@ -159,15 +167,15 @@ impl State {
             raised: 0,
             healed: 0,
             acquires: 0,
+            executed: 0,
             listeners: Vec::new(),
             next_listener: 0,
             mute: false,
-            claimed: None,
         }
     }
 
     /// Runs the lock script; what is announced goes to those who listen.
-    pub(super) fn execute(&mut self, exchange: Exchange) -> (Answer, Vec<(Subscriber, News)>) {
+    pub(super) fn execute(&mut self, exchange: Exchange) -> (Answer, Vec<(Subscriber, Announcement)>) {
         let Request {
             ref key,
             owner,
@@ -175,7 +183,7 @@ impl State {
             ..
         } = exchange.request;
         let listening: Vec<Subscriber> = self.listeners(key).cloned().collect();
-        let audience = self.claimed.unwrap_or(listening.len() as u32);
+        let audience = listening.len() as u32;
         self.keyspace.now = micros();
         self.keyspace.subscribers = [(lock_script::channel(key), audience)].into();
         let had_it = self.keyspace.string(key) == Some(&owner.value());
@@ -184,6 +192,7 @@ impl State {
             Ok((mut replies, _)) => replies.remove(0),
             Err(fault) => Err(fault),
         };
+        self.executed += 1;
         self.acquires += usize::from(matches!(action, Action::Acquire { .. }));
         match (&answer, action) {
             (Ok(Reply::Granted { .. }), Action::Heal { .. }) => self.healed += usize::from(!had_it),
@@ -191,11 +200,10 @@ impl State {
             _ => {}
         }
         let published = std::mem::take(&mut self.keyspace.effects.published);
-        let news = published.iter().filter_map(|(_, message)| {
-            let (_, news) = lock_script::announced(std::str::from_utf8(message).ok()?)?;
-            Some(news)
-        });
-        let told = news.flat_map(|news| listening.iter().cloned().map(move |of| (of, news)));
+        let announced = published
+            .iter()
+            .filter_map(|(_, message)| lock_script::announced(std::str::from_utf8(message).ok()?));
+        let told = announced.flat_map(|announced| listening.iter().cloned().map(move |of| (of, announced)));
         (answer, told.collect())
     }
 

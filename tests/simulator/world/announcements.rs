@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorlock::node::{News, OwnerToken};
+use quorlock::lock_script::Announcement;
 
 use super::World;
 use super::event::Event;
@@ -41,7 +41,7 @@ impl World {
         self.tell(client, server, Event::Deaf(client, server));
     }
 
-    pub(super) fn announce(&mut self, server: usize, key: &Arc<str>, (owner, news): (OwnerToken, News)) {
+    pub(super) fn announce(&mut self, server: usize, key: &Arc<str>, announcement: Announcement) {
         let ears: Vec<Ear> = self.servers[server].listeners(key).cloned().collect();
         let lossy = matches!(self.plan.profile, Profile::Network | Profile::Everything);
         for ear in ears {
@@ -50,7 +50,7 @@ impl World {
                 self.tally("announcement lost");
                 continue;
             }
-            let event = Event::Released(ear.client, server, ear.id, owner, news);
+            let event = Event::Announced(ear.client, server, ear.id, announcement);
             self.tell(ear.client, server, event);
         }
     }
@@ -81,8 +81,8 @@ impl World {
                     self.subscribe(client, self.now, server, id);
                 }
             }
-            Event::Released(client, server, id, owner, news) => {
-                self.clients[client].inside(|desk| desk.released(server, id, owner, news));
+            Event::Announced(client, server, id, announcement) => {
+                self.clients[client].inside(|desk| desk.announced(server, id, announcement));
             }
             _ => {}
         }

@@ -1,6 +1,6 @@
 //! What may happen next.
 
-use quorlock::node::{News, OwnerToken};
+use quorlock::lock_script::Announcement;
 
 use crate::desk::{Answer, Call};
 use crate::memory::MemoryId;
@@ -55,7 +55,7 @@ pub(crate) enum Event {
     Hears(usize, usize, u64),
     /// The client knows that it does not.
     Deaf(usize, usize),
-    Released(usize, usize, u64, OwnerToken, News),
+    Announced(usize, usize, u64, Announcement),
     Write(usize, u64, Write),
     Written(usize, u64, Written),
     Trouble(Trouble),
@@ -95,7 +95,7 @@ impl Event {
             | Event::Subscribe(client, ..)
             | Event::Hears(client, ..)
             | Event::Deaf(client, ..)
-            | Event::Released(client, ..)
+            | Event::Announced(client, ..)
             | Event::Write(client, ..)
             | Event::Written(client, ..)
             | Event::Lost { client, .. }

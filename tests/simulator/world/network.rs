@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use quorlock::lock_script::Announcement;
 use quorlock::node::{Action, Fault, Reply};
 
 use super::World;
@@ -105,6 +106,9 @@ impl World {
             }
         }
         if let Some(announced) = happened.announced {
+            if let Announcement::Wait(_) = announced {
+                self.tally("waiting announced");
+            }
             self.announce(number, &call.request.key, announced);
         }
         let (latency, tie) = (
@@ -155,7 +159,7 @@ impl World {
                 let wait = self.rng.u64(1..=50);
                 self.push(self.now + wait, Event::Dial { client, server });
             }
-            Event::Hears(..) | Event::Deaf(..) | Event::Released(..) => self.hear(event),
+            Event::Hears(..) | Event::Deaf(..) | Event::Announced(..) => self.hear(event),
             _ => {}
         }
     }
@@ -239,6 +243,7 @@ fn code(answer: &Answer) -> u64 {
         Ok(Reply::Released { .. }) => 5,
         Ok(Reply::Missing) => 6,
         Ok(Reply::Foreign) => 7,
+        Ok(Reply::Announced) => 9,
         Err(_) => 8,
     }
 }
@@ -253,6 +258,7 @@ fn brief(call: &Call) -> String {
         Action::Raise { token } => format!("raise to {token}"),
         Action::Extend { ttl, .. } => format!("extend {ttl:?}"),
         Action::Release { counter, .. } => format!("release {counter:?}"),
+        Action::Announce(_) => "wait".to_owned(),
     };
     format!("{what} {}", call.request.key)
 }

@@ -1,0 +1,206 @@
+//! Processes near and far that want one lock: how the lock is shared, with frozen processes among them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorlock::Redlock;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::nodes::{Line, Server, ms, redlock};
+
+/// Timers count in milliseconds, and so does the shortest way.
+pub(crate) struct World {
+    pub(crate) servers: usize,
+    /// A process each: how far it is from the nodes, one way in milliseconds, and how many of its tasks want the lock.
+    pub(crate) processes: Vec<(u64, usize)>,
+    /// Processes that have begun to wait and stand still, and how far away they are.
+    pub(crate) frozen: (usize, u64),
+    /// In milliseconds.
+    pub(crate) hold: u64,
+    /// In seconds.
+    pub(crate) length: u64,
+}
+
+impl World {
+    pub(crate) fn new(processes: &[(u64, usize)], hold: u64) -> World {
+        World {
+            servers: 3,
+            processes: processes.to_vec(),
+            frozen: (0, 1),
+            hold,
+            length: 60,
+        }
+    }
+}
+
+/// What has come of it.
+pub(crate) struct Figures {
+    /// Of each task, process by process.
+    pub(crate) grants: Vec<Vec<usize>>,
+    pub(crate) ideal: f64,
+    pub(crate) longest: Duration,
+    /// Requests that the servers have executed, for each grant.
+    pub(crate) requests: f64,
+}
+
+impl Figures {
+    pub(crate) fn total(&self) -> usize {
+        self.grants.iter().flatten().sum()
+    }
+
+    /// Grants of a task, on an average in each process.
+    pub(crate) fn turns(&self) -> Vec<usize> {
+        let mean = |of: &Vec<usize>| of.iter().sum::<usize>() / of.len();
+        self.grants.iter().map(mean).collect()
+    }
+
+    /// Of the process that has had it least, as a part of what it would have if all were equal.
+    pub(crate) fn least_share(&self) -> f64 {
+        let fewest = self.turns().into_iter().min().unwrap() as f64;
+        fewest * self.grants.iter().flatten().count() as f64 / self.total() as f64
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} grants, {:.2} of the ideal, least share {:.2}, longest wait {:?}, {:.1} requests a grant",
+            self.total(),
+            self.total() as f64 / self.ideal,
+            self.least_share(),
+            self.longest,
+            self.requests,
+        )
+    }
+}
+
+/// A manager that reaches the servers over this distance, more or less.
+fn at(servers: &[Arc<Server>], number: u64, one_way: u64) -> Redlock {
+    let way = |(node, server)| {
+        let random = Mutex::new(fastrand::Rng::with_seed(number * 10 + node as u64));
+        let micros = one_way * 800..=one_way * 1200;
+        Line::at(server, move || {
+            Duration::from_micros(random.lock().unwrap().u64(micros.clone()))
+        })
+    };
+    let lines: Vec<_> = servers.iter().enumerate().map(way).collect();
+    redlock(&lines, Redlock::builder().within(ms(600_000)))
+}
+
+impl World {
+    /// If turns are equal: a release travels to the nodes and its announcement to the next process, which asks and is answered;
+    /// within a process, it only asks and is answered.
+    fn ideal(&self) -> f64 {
+        let tasks: usize = self.processes.iter().map(|(_, tasks)| tasks).sum();
+        let turn = |(one_way, tasks): &(u64, usize)| {
+            *tasks as u64 * self.hold + one_way * (4 + 2 * (*tasks as u64 - 1))
+        };
+        let cycle: u64 = self.processes.iter().map(turn).sum();
+        (self.length * 1_000 * tasks as u64) as f64 / cycle as f64
+    }
+
+    pub(crate) async fn run(&self) -> Figures {
+        fastrand::seed(7);
+        let servers: Vec<_> = (0..self.servers)
+            .map(|number| Server::new(number, || ms(0)))
+            .collect();
+        let managers: Vec<Redlock> = (0..)
+            .zip(&self.processes)
+            .map(|(number, (one_way, _))| at(&servers, number, *one_way))
+            .collect();
+        let mut frozen = Vec::new();
+        if self.frozen.0 > 0 {
+            let lease = managers[0].lock("job").acquire().await.unwrap();
+            for number in 0..self.frozen.0 {
+                let manager = at(&servers, 1_000 + number as u64, self.frozen.1);
+                frozen.push(Box::pin(manager.lock("job").acquire()));
+            }
+            let begin = frozen.iter_mut().map(|waiting| timeout(ms(1_500), waiting));
+            assert!(join_all(begin).await.iter().all(Result::is_err));
+            let _ = lease.release().await;
+        }
+        let executed = || servers.iter().map(|server| server.executed()).sum::<usize>();
+        let before = executed();
+        let until = Instant::now() + Duration::from_secs(self.length);
+        let lives = managers.iter().enumerate().map(|(number, manager)| {
+            let life = move |task: usize| {
+                let mut random = fastrand::Rng::with_seed((number * 100 + task) as u64);
+                async move {
+                    let (mut grants, mut longest) = (0, Duration::ZERO);
+                    while Instant::now() < until {
+                        let asked = Instant::now();
+                        let asking = timeout(until - asked, manager.lock("job").acquire());
+                        let lease = asking.await;
+                        longest = longest.max(asked.elapsed());
+                        let Ok(lease) = lease else {
+                            break;
+                        };
+                        grants += 1;
+                        sleep(Duration::from_micros(
+                            random.u64(self.hold * 700..=self.hold * 1300),
+                        ))
+                        .await;
+                        let _ = lease.unwrap().release().await;
+                    }
+                    (grants, longest)
+                }
+            };
+            join_all((0..self.processes[number].1).map(life))
+        });
+        let lives = join_all(lives).await;
+        let grants: Vec<Vec<usize>> = lives
+            .iter()
+            .map(|of| of.iter().map(|(grants, _)| *grants).collect())
+            .collect();
+        let total: usize = grants.iter().flatten().sum();
+        Figures {
+            grants,
+            ideal: self.ideal(),
+            longest: lives.iter().flatten().map(|(_, longest)| *longest).max().unwrap(),
+            requests: (executed() - before) as f64 / total as f64,
+        }
+    }
+}
+
+/// For comparison of versions: `cargo test --test simulated worlds -- --ignored --nocapture`
+#[tokio::test(start_paused = true)]
+#[ignore = "prints a table"]
+async fn figures_of_many_worlds() {
+    let near = |processes: usize, tasks: usize| vec![(1, tasks); processes];
+    let mixed = |tasks: usize| {
+        let far = [5, 25, 80].map(|one_way| (one_way, tasks));
+        [&near(3, tasks)[..], &far].concat()
+    };
+    let frozen = |processes: &[(u64, usize)], number, one_way| World {
+        frozen: (number, one_way),
+        ..World::new(processes, 2)
+    };
+    for (name, world) in [
+        ("2 near x1, 1 ms", World::new(&near(2, 1), 1)),
+        ("8 near x4, 2 ms", World::new(&near(8, 4), 2)),
+        ("30 near x1, 2 ms", World::new(&near(30, 1), 2)),
+        ("50 near x1, 2 ms", World::new(&near(50, 1), 2)),
+        ("mixed x1, 5 ms", World::new(&mixed(1), 5)),
+        ("mixed x1, 50 ms", World::new(&mixed(1), 50)),
+        ("mixed x4, 5 ms", World::new(&mixed(4), 5)),
+        ("mixed x30, 5 ms", World::new(&mixed(30), 5)),
+        ("4 far x4, 5 ms", World::new(&[(80, 4); 4], 5)),
+        (
+            "1 far x1 among 8 near x4, 2 ms",
+            World::new(&[near(8, 4), vec![(80, 1)]].concat(), 2),
+        ),
+        ("3 near x4 + 20 frozen far", frozen(&near(3, 4), 20, 80)),
+        ("3 near x4 + 200 frozen near", frozen(&near(3, 4), 200, 1)),
+        ("mixed x4 + 200 frozen near", frozen(&mixed(4), 200, 1)),
+    ] {
+        let world = World {
+            servers: 5,
+            length: 30,
+            ..world
+        };
+        println!("{name}: {}", world.run().await);
+    }
+}
