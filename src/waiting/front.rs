@@ -221,13 +221,9 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
             self.ticket.listen();
             plan.releases = self.ticket.releases();
         }
-        let would_hear = plan
-            .releases
-            .as_ref()
-            .is_some_and(|releases| releases.hearing().of_quorum());
-        if !would_hear
-            || !(goes_later || plan.is_handed_over || self.was_refused)
-            || self.ticket.held_here().is_some()
+        let has_cause = goes_later || plan.is_handed_over || self.was_refused;
+        let would_hear = |releases: &Arc<ReleaseWatch>| releases.hearing().of_quorum();
+        if !has_cause || self.ticket.held_here().is_some() || !plan.releases.as_ref().is_some_and(would_hear)
         {
             return;
         }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::crowd::{asked, manager, servers};
 use crate::nodes::{Server, ms};
-use crate::worlds::World;
+use crate::worlds::{Figures, World};
 
 /// Someone's life among many: takes the lock, keeps it for a moment, and at once wants it again.
 async fn work(manager: Redlock, until: Instant) -> Vec<Duration> {
@@ -83,18 +83,58 @@ async fn nobody_starves_however_far_away() {
             vec![(1, 1), (1, 1), (30, 2)],
             vec![(1, 2), (30, 2), (100, 2)],
         ] {
-            let figures = World::new(&places, hold).run().await;
+            let world = World::new(&places, hold);
+            let figures = world.run().await;
             println!("held {hold}: {places:?}: {:?}, {figures}", figures.turns());
-            let equal = figures.ideal / figures.grants.iter().flatten().count() as f64;
-            for ((one_way, tasks), turns) in places.iter().zip(figures.turns()) {
-                // It does not wait while it is told that the lock is its own, or free again.
-                let alone = 60_000.0 / (hold + 4 * one_way) as f64 / *tasks as f64;
-                assert!(
-                    turns as f64 > 0.4 * equal.min(alone),
-                    "{places:?}: {turns} of {equal}, {alone}"
-                );
-            }
+            nobody_starves(&world, &figures);
         }
+    }
+}
+
+/// Each task gets a good part of what it would get if turns were equal; or if it was alone, for no task waits while it asks and
+/// while it releases, and so the near ones go on meanwhile.
+fn nobody_starves(world: &World, figures: &Figures) {
+    let equal = figures.ideal / figures.grants.iter().flatten().count() as f64;
+    for ((one_way, tasks), turns) in world.processes.iter().zip(figures.turns()) {
+        let alone = (world.length * 1_000) as f64 / (world.hold + 4 * one_way) as f64 / *tasks as f64;
+        let most = equal.min(alone);
+        assert!(
+            turns as f64 > 0.4 * most,
+            "{:?}: {turns} of {most}",
+            world.processes
+        );
+    }
+}
+
+/// It would go on for ever, and not hear of the other.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_never_has_to_wait_hears_of_one_that_has_to() {
+    for drops in [false, true] {
+        let world = World {
+            drops,
+            ..World::new(&[(1, 1), (30, 1)], 50)
+        };
+        nobody_starves(&world, &world.run().await);
+    }
+}
+
+/// They have said that they wait, and are waited for once. All that are as far away are doubted then.
+#[tokio::test(start_paused = true)]
+async fn processes_that_stand_still_cost_hardly_anything() {
+    let world = |frozen| World {
+        frozen,
+        length: 15,
+        ..World::new(&[(1, 4); 3], 2)
+    };
+    let without = world((0, 1)).run().await;
+    for (frozen, slot) in [((20, 80), 245), ((200, 1), 8)] {
+        let with = world(frozen).run().await;
+        println!("without: {without}\nwith {frozen:?}: {with}");
+        assert!(with.total() * 10 > without.total() * 9, "{frozen:?}: {with}");
+        assert!(
+            with.longest < 2 * without.longest + ms(slot),
+            "{frozen:?}: {with}"
+        );
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct World {
     pub(crate) frozen: (usize, u64),
     /// In milliseconds.
     pub(crate) hold: u64,
+    /// Whether leases are dropped, not released.
+    pub(crate) drops: bool,
     /// In seconds.
     pub(crate) length: u64,
 }
@@ -30,6 +32,7 @@ impl World {
             processes: processes.to_vec(),
             frozen: (0, 1),
             hold,
+            drops: false,
             length: 60,
         }
     }
@@ -143,7 +146,11 @@ impl World {
                             random.u64(self.hold * 700..=self.hold * 1300),
                         ))
                         .await;
-                        let _ = lease.unwrap().release().await;
+                        let lease = lease.unwrap();
+                        match self.drops {
+                            true => drop(lease),
+                            false => drop(lease.release().await),
+                        }
                     }
                     (grants, longest)
                 }

@@ -8,7 +8,7 @@ use crate::plan::Profile;
 use crate::world::Outcome;
 
 /// What has to occur now and then: otherwise, nothing is shown by its not going wrong.
-const SOMETIMES: [&str; 27] = [
+const SOMETIMES: [&str; 28] = [
     "contention: held",
     "takeover after a loss",
     "lost: expired",
@@ -29,6 +29,7 @@ const SOMETIMES: [&str; 27] = [
     "connections given up",
     "extended by hand",
     "announced",
+    "waiting announced",
     "announcement lost",
     "split vote: asked again",
     "flushed",

@@ -367,6 +367,7 @@ fn word(reply: Reply) -> &'static str {
         Reply::Held { .. } => "held",
         Reply::Extended => "extended",
         Reply::Released { .. } => "released",
+        Reply::Announced => "announced",
         Reply::Missing => "missing",
         Reply::Foreign => "taken over",
     }
