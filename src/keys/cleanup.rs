@@ -94,7 +94,7 @@ pub(crate) struct PendingDelete {
     pub(crate) horizon: DeleteHorizon,
 }
 
-/// From when on the answer "there is no such key" is final. NodeBaseline, the acquire may still arrive and set the key (A9).
+/// From when on the answer "there is no such key" is final. Before, the acquire may still arrive and set the key (A9).
 #[derive(Clone, Copy)]
 pub(crate) struct DeleteHorizon {
     /// A deletion that was sent at this moment, or later, is behind the acquire in any case.

@@ -132,7 +132,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         }
     }
 
-    /// NodeBaseline it asks for the first time: waits while another process goes first; and, if it is known what nodes say, while a
+    /// Before it asks for the first time: waits while another process goes first; and, if it is known what nodes say, while a
     /// task of this process has the lock.
     pub(crate) async fn wait_to_begin(&mut self, is_known: bool, retry: &mut Retry) {
         let is_held_here = || is_known && self.ticket.held_here().is_some();
