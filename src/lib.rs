@@ -4,7 +4,6 @@
 
 mod acquire;
 mod builder;
-mod certify;
 mod context;
 #[cfg(doc)]
 pub mod docs;

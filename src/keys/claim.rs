@@ -1,7 +1,5 @@
 //! The keys that may stand on the nodes under one owner token, and their deletion whatever happens (A6, L1, L2).
 
-mod split_vote;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +9,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::cleanup::{Cleanup, DeleteHorizon, PendingDelete, Told, deletion_answer};
 use super::late_grants::{LateGrants, counter};
-use crate::certify::certify;
 use crate::context::Context;
 use crate::error::ReleaseOutcome;
 use crate::node::{Action, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request};
@@ -143,22 +140,38 @@ impl Claim {
         &mut self.acquire
     }
 
-    /// Has a quorum certify a fencing token for the grants (F2, F3). Returns it with the nodes' answers; `None` if no quorum does.
-    pub(crate) async fn certify(&mut self, settings: &LockSettings) -> (Option<FencingToken>, Votes) {
-        let until = self.acquire.started + settings.validity;
-        let (key, owner) = (self.key.clone(), self.owner);
-        let request = |action| Request {
-            key: key.clone(),
-            owner,
+    /// Returns the request that acquires the lock.
+    pub(crate) fn acquire_request(&self) -> Request {
+        self.request(self.action)
+    }
+
+    fn request(&self, action: Action) -> Request {
+        Request {
+            key: self.key.clone(),
+            owner: self.owner,
             action,
-        };
-        let (token, votes) = certify(&mut self.acquire, request, settings.node_budget, until).await;
-        if token.is_some() {
-            let counter = |vote: &NodeVote| vote.answer.as_ref().and_then(counter);
-            self.counters = votes.iter().map(counter).collect();
-            self.token = token;
         }
-        (token, votes)
+    }
+
+    /// Returns the nodes' answers to the acquire so far, in their order.
+    pub(crate) fn answers(&self) -> impl ExactSizeIterator<Item = Option<&Answer>> {
+        self.acquire.answers()
+    }
+
+    pub(crate) fn owner(&self) -> OwnerToken {
+        self.owner
+    }
+
+    /// Returns whether this client is deleting a key with this owner token on the node.
+    pub(crate) fn is_deleting(&self, node: usize, owner: OwnerToken) -> bool {
+        self.cleanup.is_deleting(node, owner)
+    }
+
+    /// A quorum has certified this fencing token, with these answers.
+    pub(crate) fn certified(&mut self, token: FencingToken, votes: &Votes) {
+        let counter = |vote: &NodeVote| vote.answer.as_ref().and_then(counter);
+        self.counters = votes.iter().map(counter).collect();
+        self.token = Some(token);
     }
 
     /// The lock was won. Acquires that are still queued for slow nodes are sent all the same: a lease on a bare quorum would not
@@ -309,14 +322,6 @@ impl Claim {
     fn say_that_it_is_free(&mut self) {
         if let Some(heirs) = &self.heirs {
             heirs.freed();
-        }
-    }
-
-    fn request(&self, action: Action) -> Request {
-        Request {
-            key: self.key.clone(),
-            owner: self.owner,
-            action,
         }
     }
 }

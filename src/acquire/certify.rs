@@ -1,29 +1,32 @@
-//! From a quorum of grants to a fencing token that a quorum is certified for (F2, F3).
-
-use std::time::Duration;
+//! From a quorum of grants to a fencing token that a quorum has certified (F2, F3).
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
+use crate::keys::claim::Claim;
 use crate::node::{Action, Fault, Reply, Request};
+use crate::options::LockSettings;
 use crate::protocol::fencing::{Certification, Ruling};
 use crate::protocol::token::FencingToken;
-use crate::round::{Answer, Round};
+use crate::round::Answer;
 use crate::votes::Votes;
 
-/// The token to issue for what `acquire` was granted. Where all counters agree, as they do unless somebody was in the
-/// way, that takes no further message. Otherwise the nodes that are behind are raised: they have `budget` for it,
-/// and as much again if the token has to grow. All is over by `until`.
+/// Has a quorum certify a fencing token for the grants that the acquire got. Returns the token, and what each node has said last;
+/// `None` if no quorum can be certified.
 ///
-/// `None` if no quorum can be certified. The votes are what each node has said last.
+/// Normally all counters agree, and this sends nothing. Otherwise it raises the counters of nodes that are behind: they have a node
+/// budget for it, and another one if the token has to grow. It ends at the lease's deadline at the latest.
 ///
 /// Cancel safe: a raise that was sent may be executed. It changes counters only, only upwards, and only under our key.
-pub(crate) async fn certify(
-    acquire: &mut Round,
-    request: impl Fn(Action) -> Request,
-    budget: Duration,
-    until: Instant,
-) -> (Option<FencingToken>, Votes) {
+pub(super) async fn certify(claim: &mut Claim, settings: &LockSettings) -> (Option<FencingToken>, Votes) {
+    let template = claim.acquire_request();
+    let request = |action| Request {
+        action,
+        ..template.clone()
+    };
+    let budget = settings.node_budget;
+    let acquire = claim.attempt();
+    let until = acquire.started + settings.validity;
     let nodes = acquire.answers().len();
     let mut certification = Certification::new(nodes);
     for (node, answer) in acquire.answers().enumerate() {
@@ -62,13 +65,13 @@ pub(crate) async fn certify(
                 learn(&mut certification, node, &answer);
                 raised.push((node, answer));
             }
-            // A straggler. If it agrees, it spares the wait for a raise.
+            // A late grant. If its counter agrees, no raise has to be waited for.
             Some(node) = acquire.next_answer() => match acquire.answer(node) {
                 Some(answer) => learn(&mut certification, node, answer),
                 None => certification.out(node),
             },
             () = &mut timer => {
-                // F3: silence certifies nothing. Those who are at the token already may still be enough, or those ahead of it.
+                // Silence certifies nothing (F3). Nodes that are at the token already, or ahead of it, may still be enough.
                 for node in acquire.give_up() {
                     certification.out(node);
                 }
@@ -84,6 +87,9 @@ pub(crate) async fn certify(
     raised
         .into_iter()
         .for_each(|(node, answer)| votes.correct(node, answer));
+    if let Some(token) = token {
+        claim.certified(token, &votes);
+    }
     (token, votes)
 }
 

@@ -1,4 +1,10 @@
-//! From asking for a lock to having it: attempts (A1-A6), and what comes between them (W1, W2).
+//! From asking for a lock to having it: attempts (A1 to A6), and the waits between them (W1, W2).
+//!
+//! Entry points: [`Acquire::once`] and [`Acquire::queued`]. `split_vote.rs` has the verdict on an attempt, `certify.rs` the fencing
+//! token. This folder knows both sides: keys and leases, and waiting.
+
+mod certify;
+mod split_vote;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -173,7 +179,7 @@ impl Acquire {
         let (cleanup, settings) = (&self.cleanup, &self.settings);
         let mut claim = Claim::acquire(&self.nodes, cleanup, self.key.clone(), settings);
         // A lost claim is dropped on return, and so cleaned up (A6).
-        if claim.verdict().await != Verdict::Won {
+        if split_vote::verdict(&mut claim).await != Verdict::Won {
             // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
             let round = claim.attempt();
             round.settle(|tally| tally.responsive().is_some()).await;
@@ -188,7 +194,7 @@ impl Acquire {
         }
         let t0 = claim.t0();
         let (token, votes) = match settings.fencing {
-            true => claim.certify(settings).await,
+            true => certify::certify(&mut claim, settings).await,
             false => (None, claim.attempt().votes()),
         };
         // A5: checked when everything that had to be awaited has been.
