@@ -11,7 +11,6 @@ mod error;
 mod fence_gate;
 mod keys;
 mod lease;
-mod news;
 pub mod node;
 mod options;
 mod protocol;

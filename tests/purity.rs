@@ -35,7 +35,7 @@ const LAYERS: [&[&str]; 15] = [
     &["votes"],
     &["redis"],
     &["options"],
-    &["node", "news"],
+    &["node"],
     &["fence_gate"],
     &["sys"],
     &["protocol"],

@@ -431,8 +431,8 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::news::{ReleaseNotice, ReleaseSink, WaitNotice};
     use crate::node::OwnerToken;
+    use crate::node::{ReleaseNotice, ReleaseSink, WaitNotice};
 
     #[derive(Default)]
     struct Notes(Mutex<Vec<bool>>);

@@ -8,10 +8,10 @@ use tokio_util::bytes::{BufMut, BytesMut};
 
 use super::fault;
 use super::resp::{self, Value};
-use crate::news::{LONGEST_SLOT, Sender, Successor, Turn, WaiterId};
 use crate::node::{
     Action, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request, WaitNotice,
 };
+use crate::node::{LONGEST_SLOT, Sender, Successor, Turn, WaiterId};
 use crate::options::RECORD_SUFFIX;
 use crate::protocol::memory::Record;
 use crate::protocol::token::FencingToken;

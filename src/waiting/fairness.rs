@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::news::{LONGEST_SLOT, ReleaseKind, ReleaseNotice, Sender, Successor, Turn, WaitNotice, WaiterId};
+use crate::node::{LONGEST_SLOT, ReleaseKind, ReleaseNotice, Sender, Successor, Turn, WaitNotice, WaiterId};
 
 /// Most hand-overs in a row while another process waits.
 const MOST_IN_A_ROW: usize = 16;

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use crate::context::Context;
-use crate::news::ReleaseKind;
+use crate::node::ReleaseKind;
 use crate::node::{Action, OwnerToken, Reply, Request};
 use crate::options::MAX_TTL;
 use crate::protocol::election;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::keys::claim::Heirs;
-use crate::news::ReleaseNotice;
+use crate::node::ReleaseNotice;
 use crate::sys::mutex::lock;
 
 use super::queue::Queue;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{MutexGuard, OwnedMutexGuard};
 use tokio::time::Instant;
 
-use crate::news::WaitNotice;
+use crate::node::WaitNotice;
 use crate::options::RequestParams;
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::keys::claim::Heirs;
-    use crate::news::{ReleaseKind, Sender, WaiterId};
+    use crate::node::{ReleaseKind, Sender, WaiterId};
     use crate::options::LockOptions;
     use crate::round::Nodes;
     use crate::waiting::queue::REMEMBERED;

@@ -1,31 +1,30 @@
-//! What nodes tell of their own accord: that a lock was released, and that a process waits for it (W2).
+//! What nodes announce of a lock: that it was released, and that a process waits for it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::OwnerToken;
+use super::request::OwnerToken;
 
 /// What is announced when a key is deleted.
 ///
-/// It only ever shortens a wait, or lets another process go first for a moment. Nobody relies on it, and nobody takes it for a
-/// fact.
+/// It only ever shortens a wait, or lets another process go first for a moment. No client relies on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseNotice {
-    /// What becomes of the lock.
+    /// Whether the lock is free for all.
     pub kind: ReleaseKind,
     /// Which process released it, and which is next. `None` where processes do not take turns.
     pub turn: Option<Turn>,
 }
 
-/// What becomes of a lock that is released.
+/// Whether a released lock is free for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseKind {
     /// Any process may take it.
     Free,
     /// Another task of the same process takes it next. If it does not, any process may.
     HandedOver,
-    /// An attempt was given up, or came to nothing: the lock was hardly held, if at all. No reason to hurry.
+    /// An attempt failed or was cancelled: the lock was hardly held, if at all. Waiters keep to their back-off.
     Abandoned,
 }
 
@@ -72,7 +71,7 @@ pub struct WaiterId(pub u64);
 /// The longest time that the others wait for a process that is next.
 pub(crate) const LONGEST_SLOT: Duration = Duration::from_millis(500);
 
-/// Whom a node tells of the releases of one key.
+/// Receives what a node announces of one key.
 ///
 /// Handed to [`Node::listen`](crate::node::Node::listen).
 #[derive(Clone)]
@@ -81,7 +80,7 @@ pub struct Listener {
     sink: Arc<dyn ReleaseSink>,
 }
 
-/// Takes in what all nodes announce of one lock.
+/// Receives what all nodes announce of one lock.
 pub(crate) trait ReleaseSink: Send + Sync {
     fn hears(&self, node: usize, hears: bool);
     fn released(&self, node: usize, owner: OwnerToken, notice: ReleaseNotice);
@@ -93,17 +92,17 @@ impl Listener {
         Listener { node, sink }
     }
 
-    /// From here on the node tells of every release, until [`deaf`](Self::deaf). To be called after each interruption.
+    /// From now on, the node announces every release, until [`deaf`](Self::deaf). To be called after each interruption.
     pub fn listening(&self) {
         self.sink.hears(self.node, true);
     }
 
-    /// From here on it may not.
+    /// From now on, announcements may be missing.
     pub fn deaf(&self) {
         self.sink.hears(self.node, false);
     }
 
-    /// The key is free on this node: it held this token, which was released.
+    /// The node has deleted the key, which held this token.
     pub fn released(&self, owner: OwnerToken, notice: ReleaseNotice) {
         self.sink.released(self.node, owner, notice);
     }
@@ -122,5 +121,5 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Dropping it ends the listening.
+/// A subscription. Dropping it ends it.
 pub type Listening = Box<dyn Send + Sync>;

@@ -1,0 +1,157 @@
+//! Requests to a node, and its replies.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::announcement::{ReleaseNotice, WaitNotice};
+use crate::protocol::token::FencingToken;
+
+/// A request to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Request {
+    /// The lock's key on the node, prefix included.
+    pub key: Arc<str>,
+    /// The attempt that the lock belongs to.
+    pub owner: OwnerToken,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What to do with the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Set the key to the owner token if it is free. If the own token is there already, that counts as granted.
+    Acquire {
+        /// Expiry to set.
+        ttl: Duration,
+        /// How to count the grant. The key and its counter change in one step. `None` counts nothing.
+        fencing: Option<Fencing>,
+        /// A node whose memory began less than this (and up to 5 s more) ago may have forgotten a lock that is still held: it answers
+        /// [`Fault::Restarted`]. `None` asks whatever it may have forgotten.
+        guard: Option<Duration>,
+    },
+    /// Set the key to the owner token if it is free, for a lease that a quorum of other nodes is known to hold. This is no grant, so
+    /// it is not counted. Refused when late, like an acquire.
+    Heal {
+        /// Expiry to set.
+        ttl: Duration,
+        /// How to start a missing counter, and the lease's token, to which a lower counter is raised. `None` if the lease has no
+        /// token.
+        fencing: Option<(Fencing, FencingToken)>,
+    },
+    /// If the key holds the owner token, raise its counter to `token`, if it is lower. A missing counter stays missing.
+    Raise {
+        /// The token to be issued.
+        token: FencingToken,
+    },
+    /// If the key holds the owner token, let it expire `ttl` from now; never earlier than it would have.
+    Extend {
+        /// Expiry to set.
+        ttl: Duration,
+        /// Whether the confirmation of a node whose memory has just begun counts for nothing: it answers
+        /// [`Fault::Restarted`], although it has extended the key. Other clients may still use the server that was there before.
+        guarded: bool,
+    },
+    /// If the key holds the owner token, delete it. Raise its counter to `counter` in any case, if it is there and lower.
+    Release {
+        /// The largest counter that is known; `None` where no token was issued.
+        counter: Option<FencingToken>,
+        /// The announcement, if the key was deleted. `None` announces nothing: the lock was never held.
+        notice: Option<ReleaseNotice>,
+    },
+    /// Announce to all listeners that a process waits for the lock. The key is not read.
+    Announce(WaitNotice),
+}
+
+/// How a node counts the grants of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fencing {
+    /// The value that a missing counter starts from, unless the node's clock differs by more than a second. The same for all nodes.
+    pub seed: FencingToken,
+    /// How long a counter lives from when it is started; `None`: for ever.
+    pub retention: Option<Duration>,
+}
+
+/// A node's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Acquire, heal: the key is ours.
+    Granted {
+        /// The counter after this grant; `None` if the request asked for none.
+        counter: Option<FencingToken>,
+    },
+    /// Acquire, heal: the key holds another token.
+    Held {
+        /// Until it expires; `None` if it never does.
+        remaining: Option<Duration>,
+        /// That token; `None` if it is none of this library's.
+        holder: Option<OwnerToken>,
+    },
+    /// Raise: the key is ours.
+    Raised {
+        /// The counter: at least the token that it was to be raised to.
+        counter: FencingToken,
+    },
+    /// Extend: done.
+    Extended,
+    /// Release: the key was ours and is deleted.
+    Released {
+        /// Whether any listener was told.
+        heard: bool,
+    },
+    /// Announce: done, or not allowed.
+    Announced,
+    /// Raise, extend or release: there is no such key. Raise: or there is no counter.
+    Missing,
+    /// Raise, extend or release: the key holds another token.
+    Foreign,
+}
+
+/// The random value of a lock key: one per attempt, proves ownership.
+///
+/// It is a capability, so `Debug` does not show it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerToken(Uuid);
+
+impl OwnerToken {
+    /// Returns a new token (UUID v4) from the system's random source.
+    pub fn random() -> Self {
+        OwnerToken(Uuid::new_v4())
+    }
+
+    /// Returns the value as it stands on the nodes: 36 characters.
+    pub fn value(&self) -> String {
+        self.0.hyphenated().to_string()
+    }
+
+    /// Returns the token with this value; `None` if it is no token.
+    pub fn from_value(value: &str) -> Option<Self> {
+        // As it stands on the nodes, and in no other of the ways to write it.
+        let token = (value.len() == 36).then(|| Uuid::try_parse(value).ok())??;
+        Some(OwnerToken(token))
+    }
+
+    /// Returns the token in hyphenated form.
+    pub(crate) fn text(&self) -> [u8; 36] {
+        let mut buffer = [0; 36];
+        self.0.hyphenated().encode_lower(&mut buffer);
+        buffer
+    }
+}
+
+impl From<u128> for OwnerToken {
+    /// Returns a token of your choice, for tests. Any client that knows it can delete the lock.
+    fn from(number: u128) -> Self {
+        OwnerToken(Uuid::from_u128(number))
+    }
+}
+
+impl fmt::Debug for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnerToken(..)")
+    }
+}
