@@ -1,4 +1,4 @@
-//! Tables for people, in Markdown, and the same as JSON.
+//! What a benchmark reports: everything as JSON, and small tables in Markdown.
 
 use std::fs;
 
@@ -15,7 +15,12 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn note(&mut self, name: &str, text: &str) {
         println!("* {name}: {text}");
-        self.json.insert(name.into(), text.into());
+        self.keep(name, text);
+    }
+
+    /// Puts something into the JSON only.
+    pub(crate) fn keep(&mut self, name: &str, value: impl Into<Value>) {
+        self.json.insert(name.into(), value.into());
     }
 
     /// What else the machine was doing tells how far the numbers can be believed.
@@ -59,9 +64,92 @@ impl Report {
         Value::Object(self.json)
     }
 
-    pub(crate) fn show(&mut self, title: &str, table: &Table, json: Map<String, Value>) {
-        print!("\n### {title}\n\n{}", table.text());
+    /// Puts a table into the JSON, and prints what of it is to be printed.
+    pub(crate) fn table(&mut self, title: &str, corner: &str, rows: Vec<Row>) {
+        self.print(title, corner, &rows);
+        let json: Map<_, _> = rows.into_iter().map(|row| (row.name, row.json.into())).collect();
         self.json.insert(title.into(), json.into());
+    }
+
+    /// Prints the rows that have cells, in Markdown that can also be read as it is.
+    pub(crate) fn print(&self, title: &str, corner: &str, rows: &[Row]) {
+        let mut rows = rows.iter().filter(|row| !row.cells.is_empty()).peekable();
+        let Some(first) = rows.peek() else { return };
+        let heads = first.cells.iter().map(|(head, _)| head.as_str());
+        let heads: Vec<&str> = [corner].into_iter().chain(heads).collect();
+        let cells = rows.map(|row| {
+            let cells = row.cells.iter().map(|(_, cell)| cell.as_str());
+            [row.name.as_str()].into_iter().chain(cells).collect()
+        });
+        let lines: Vec<Vec<&str>> = [heads.clone()].into_iter().chain(cells).collect();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+        let widths: Vec<usize> = (0..heads.len()).filter_map(width).collect();
+        println!("\n### {title}\n");
+        for (number, line) in lines.iter().enumerate() {
+            let mut columns = line.iter().zip(&widths);
+            let name = columns.next().map(|(cell, &width)| format!("| {cell:<width$} |"));
+            let others = columns.map(|(cell, &width)| format!(" {cell:>width$} |"));
+            println!("{}{}", name.unwrap_or_default(), others.collect::<String>());
+            if number == 0 {
+                let others = widths[1..]
+                    .iter()
+                    .map(|width| format!("{}:|", "-".repeat(width + 1)));
+                println!("|{}|{}", "-".repeat(widths[0] + 2), others.collect::<String>());
+            }
+        }
+    }
+}
+
+/// A row of a table: figures for the JSON, and cells that are printed.
+pub(crate) struct Row {
+    name: String,
+    cells: Vec<(String, String)>,
+    pub(crate) json: Map<String, Value>,
+}
+
+impl Row {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
+        Row {
+            name: name.into(),
+            cells: Vec::new(),
+            json: Map::new(),
+        }
+    }
+
+    /// Adds a figure to the JSON.
+    pub(crate) fn keep(&mut self, key: impl Into<String>, value: impl Into<Value>) {
+        self.json.insert(key.into(), value.into());
+    }
+
+    /// Adds a figure to the JSON, and prints it with so many decimals.
+    pub(crate) fn show(&mut self, head: &str, key: impl Into<String>, value: f64, decimals: usize) {
+        self.show_if(true, head, key.into(), value, decimals);
+    }
+
+    /// The same, but prints it on this condition only.
+    pub(crate) fn show_if(&mut self, shown: bool, head: &str, key: String, value: f64, decimals: usize) {
+        if shown {
+            self.cell(head, number(value, decimals));
+        }
+        self.keep(key, value);
+    }
+
+    /// Adds a cell that is only printed.
+    pub(crate) fn cell(&mut self, head: impl Into<String>, text: String) {
+        self.cells.push((head.into(), text));
+    }
+
+    /// Keeps the row from being printed.
+    pub(crate) fn hide(&mut self) {
+        self.cells.clear();
+    }
+}
+
+pub(crate) fn number(value: f64, decimals: usize) -> String {
+    if value.is_finite() {
+        format!("{value:.decimals$}")
+    } else {
+        "-".into()
     }
 }
 
@@ -83,58 +171,5 @@ pub(crate) fn caveat(quick: bool) -> &'static str {
         " QUICK RUN: the numbers mean nothing."
     } else {
         ""
-    }
-}
-
-pub(crate) fn times(ratio: f64) -> String {
-    if ratio.is_finite() {
-        format!("{ratio:.2}")
-    } else {
-        "-".into()
-    }
-}
-
-pub(crate) struct Table {
-    head: Vec<String>,
-    pub(crate) rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    pub(crate) fn new(head: &[&str]) -> Self {
-        Table {
-            head: head.iter().map(|&cell| cell.to_owned()).collect(),
-            rows: Vec::new(),
-        }
-    }
-
-    /// Markdown that can also be read as it is.
-    fn text(&self) -> String {
-        let width = |column: usize| {
-            let cells = self
-                .rows
-                .iter()
-                .chain([&self.head])
-                .filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-        };
-        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
-        let line = |row: &[String]| {
-            let cells = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| match column {
-                    0 => format!("{cell:<width$}"),
-                    _ => format!("{cell:>width$}"),
-                });
-            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
-        };
-        let rule = widths.iter().enumerate().map(|(column, &width)| match column {
-            0 => "-".repeat(width + 2),
-            _ => format!("{}:", "-".repeat(width + 1)),
-        });
-        let rule = format!("|{}|\n", rule.collect::<Vec<_>>().join("|"));
-        let rows: String = self.rows.iter().map(|row| line(row)).collect();
-        line(&self.head) + &rule + &rows
     }
 }

@@ -49,9 +49,8 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     }
     let title = format!("quorlock, its subscriptions, {}", world.title());
     turns.check(&title, report);
-    report.contention(&title, &both.map(|(series, _)| series));
-    println!();
-    report.note("subscriptions that were killed", &killed.to_string());
+    report.contention(&title, &both.map(|(series, _)| series), false);
+    report.keep("subscriptions that were killed", killed);
     Ok(())
 }
 

@@ -41,7 +41,7 @@ fn dots(
     worlds: &[&(World, Vec<Series>)],
     value: fn(&Figures) -> f64,
 ) -> Drawn {
-    let entries: Vec<String> = worlds.iter().map(|(world, _)| short(world)).collect();
+    let entries: Vec<String> = worlds.iter().map(|(world, _)| world.label()).collect();
     let (root, left) = canvas(file, title, &entries)?;
     let names: Vec<&str> = worlds
         .first()
@@ -126,13 +126,6 @@ fn lines(file: &Path, worlds: &[&(World, Vec<Series>)]) -> Drawn {
         .draw(area)?;
     }
     Ok(root.present()?)
-}
-
-fn short(world: &World) -> String {
-    match world.processes {
-        1 => format!("1 process x {}", world.waiters),
-        processes => format!("{processes} processes x {}", world.waiters),
-    }
 }
 
 /// Whole powers of ten around all values.

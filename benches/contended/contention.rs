@@ -33,8 +33,9 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<Vec<(
             turns.check(&world.title(), report);
         }
         let all: Vec<Series> = all.into_iter().map(|(_, series)| series).collect();
-        report.contention(&world.title(), &all);
+        report.contention(&world.title(), &all, false);
         worlds.push((world, all));
     }
+    report.worlds(&worlds);
     Ok(worlds)
 }

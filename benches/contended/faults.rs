@@ -102,7 +102,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     for (turns, series) in all {
         let title = format!("{} while nodes fail, {}", turns.who.name(), world.title());
         turns.check(&title, report);
-        report.contention(&title, &series);
+        report.contention(&title, &series, true);
     }
     Ok(())
 }

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, json};
 use tokio::time::sleep;
 
 use crate::bench::{Bench, Outcome};
 use crate::commands::Commands;
-use crate::common::report::{Report, Table};
+use crate::common::report::{Report, Row};
 use crate::contender::Who;
 use crate::plan::World;
 use crate::record::{Order, nanos};
@@ -28,16 +27,9 @@ fn length(bench: &Bench) -> Duration {
 }
 
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
-    let heads: Vec<String> = WORLDS
-        .iter()
-        .map(|&(processes, waiters)| format!("{processes} x {waiters}"))
-        .collect();
-    let heads = [&["commands/s, processes x waiters".to_owned()], &heads[..]].concat();
-    let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut json = Map::new();
+    let mut rows = Vec::new();
     for who in bench.among(&CONTENDERS) {
-        let mut row = vec![who.name().to_owned()];
-        let mut entry = Map::new();
+        let mut row = Row::new(who.name());
         for (processes, waiters) in WORLDS {
             let what = format!("idle waiters: {}: {processes} x {waiters}", who.name());
             bench.progress.next(length(bench), &what);
@@ -46,17 +38,13 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
             let mut turns = bench.prepare(who, world).await?;
             let rate = meanwhile(&mut turns, bench).await?;
             turns.check("idle waiters", report);
-            row.push(format!("{rate:.0}"));
-            entry.insert(format!("{processes}x{waiters}"), json!(rate));
+            let head = format!("{processes} x {waiters}");
+            row.show(&head, head.clone(), rate, 0);
         }
-        table.rows.push(row);
-        json.insert(who.name().into(), entry.into());
+        rows.push(row);
     }
-    report.show(
-        "commands that idle waiters send, all servers together",
-        &table,
-        json,
-    );
+    let title = "commands that idle waiters send, all servers together";
+    report.table(title, "commands/s, processes x waiters", rows);
     Ok(())
 }
 

@@ -28,6 +28,15 @@ impl World {
         self.processes * self.waiters
     }
 
+    /// Processes x waiters, and the pause if there is one.
+    pub(crate) fn label(&self) -> String {
+        let workers = format!("{} x {}", self.processes, self.waiters);
+        match self.pause {
+            Duration::ZERO => workers,
+            pause => format!("{workers}, {pause:?} later"),
+        }
+    }
+
     pub(crate) fn title(&self) -> String {
         let World {
             processes, waiters, ..

@@ -3,15 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
-use serde_json::{Map, json};
-
 use crate::bench::{Bench, Outcome};
-use crate::common::report::{Report, Table};
+use crate::common::report::{Report, Row};
 use crate::common::stats::percentile;
 use crate::contender::Who;
 use crate::figures::HandOvers;
 use crate::plan::World;
+use futures_util::future::try_join_all;
 
 /// So many locks at the same time, each wanted by one in each of two processes.
 const PAIRS: usize = 4;
@@ -46,39 +44,24 @@ fn length(bench: &Bench) -> Duration {
 }
 
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
-    let longer: Vec<String> = LONG.iter().map(|millis| format!("over {millis:.0} ms")).collect();
-    let mut heads = vec!["ms from release to grant"];
-    heads.extend(PERCENTILES.map(|(name, _)| name));
-    heads.extend(longer.iter().map(String::as_str));
-    heads.extend(["overtaken", "hand-overs"]);
-    let mut table = Table::new(&heads);
-    let mut json = Map::new();
+    let mut rows = Vec::new();
     for who in bench.among(&CONTENDERS) {
         let HandOvers { mut times, overtaken } = hand_over(who, bench, report).await?;
         times.sort_unstable_by(f64::total_cmp);
-        let mut row = vec![who.name().to_owned()];
-        let mut entry = Map::new();
+        let mut row = Row::new(who.name());
         for (name, p) in PERCENTILES {
-            let millis = percentile(&times, p);
-            row.push(format!("{millis:.2}"));
-            entry.insert(format!("{name}_ms"), json!(millis));
+            row.show(name, format!("{name}_ms"), percentile(&times, p), 2);
         }
-        for (name, limit) in longer.iter().zip(LONG) {
+        for limit in LONG {
             let count = times.iter().filter(|&&millis| millis > limit).count();
-            row.push(count.to_string());
-            entry.insert(name.clone(), json!(count));
+            row.keep(format!("over_{limit:.0}_ms"), count);
         }
-        row.extend([overtaken.to_string(), times.len().to_string()]);
-        entry.insert("overtaken".into(), json!(overtaken));
-        entry.insert("hand_overs".into(), json!(times.len()));
-        table.rows.push(row);
-        json.insert(who.name().into(), entry.into());
+        row.keep("overtaken", overtaken);
+        row.show("hand-overs", "hand_overs", times.len() as f64, 0);
+        rows.push(row);
     }
-    report.show(
-        "from a release to the next holder, in another process",
-        &table,
-        json,
-    );
+    let title = "from a release to the next holder, in another process";
+    report.table(title, "ms from release to grant", rows);
     Ok(())
 }
 

@@ -29,7 +29,10 @@ pub(crate) const PLAIN: &str = "quorlock, fencing off";
 pub(crate) const WATCHED: &str = "quorlock, watchdog on";
 pub(crate) const FIRST_USE: &str = "quorlock, first use of a name";
 
-/// In tables of latencies: what is above the last of these ratios is not the servers' doing.
+/// Contenders whose latencies only explain those of others.
+pub(crate) const IN_JSON_ONLY: &[&str] = &[UNFENCED_FLOOR, MUX, SCRIPTED_MUX, UNFENCED_MUX];
+
+/// In tables of latencies. What is above the same requests is not the servers' doing.
 pub(crate) const FLOORS: &[Other] = &[
     ("floor", |_| FLOOR),
     ("rslock", |_| RSLOCK),
@@ -37,6 +40,10 @@ pub(crate) const FLOORS: &[Other] = &[
         SCRIPTED | WATCHED | FIRST_USE | SCRIPTED_FLOOR | SCRIPTED_MUX => SCRIPTED_FLOOR,
         PLAIN | UNFENCED_FLOOR | UNFENCED_MUX => UNFENCED_FLOOR,
         _ => FLOOR,
+    }),
+    ("fencing off", |name| match name {
+        SCRIPTED | FIRST_USE | PLAIN => PLAIN,
+        _ => "",
     }),
 ];
 
@@ -229,9 +236,10 @@ impl Everybody {
             }
             self.recovered().await?;
         }
-        report.worlds("quorlock with stopped nodes", &quorlock);
-        report.worlds("floor with stopped nodes", &floor);
-        report.worlds("rslock with stopped nodes", &rslock);
+        report.worlds(
+            "stopped nodes",
+            &[("quorlock", &quorlock), ("floor", &floor), ("rslock", &rslock)],
+        );
         Ok(())
     }
 

@@ -28,7 +28,7 @@ use quorlock::testbed::{TestNode, Testbed};
 
 use common::report::{self, RSLOCK_VERSION, Report};
 use distance::Distances;
-use everybody::{Everybody, FIRST_USE, FLOORS, MUXES, PLAIN, SCRIPTED};
+use everybody::{Everybody, FLOORS};
 use plan::{Arguments, Plan};
 
 /// A server trusts no counter from before its start, which it knows to a few seconds.
@@ -65,14 +65,14 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
         if arguments.wants("latency") {
             let latency = everybody.latency(plan.rounds, plan.pairs).await;
             report.latency("latency", &latency, FLOORS);
-            report.fencing("what fencing costs", &latency, &[SCRIPTED, FIRST_USE], PLAIN);
             everybody.server_times(&testbed, plan.pairs, &mut report).await?;
         }
-        for &tasks in plan.tasks {
-            if arguments.wants("throughput") {
-                let throughput = everybody.throughput(tasks, plan.rounds, plan.window).await;
-                report.throughput(&format!("throughput, tasks: {tasks}"), tasks, &throughput, MUXES);
+        if arguments.wants("throughput") {
+            let mut all = Vec::new();
+            for &tasks in plan.tasks {
+                all.push((tasks, everybody.throughput(tasks, plan.rounds, plan.window).await));
             }
+            report.throughput("throughput", &all, &[64, 512]);
         }
         if arguments.wants("stopped") {
             everybody.stopped(&testbed, &plan, &mut report).await?;
@@ -90,11 +90,15 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     }
     let (mut nodes, mut held) = (Vec::new(), Vec::new());
     if arguments.wants("nodes") {
-        nodes = growth::nodes(plan.rounds, plan.fsync_pairs, &mut report).await?;
+        nodes = growth::nodes(plan.rounds, plan.fsync_pairs).await?;
     }
     if arguments.wants("held") {
         held = growth::held(plan.rounds, plan.fsync_pairs, plan.most_held, &mut report).await?;
     }
+    report.growth(
+        "more nodes, more locks held",
+        &[("nodes", &nodes), ("held", &held)],
+    );
     if let Some(folder) = &arguments.charts {
         charts::draw(folder, &nodes, &held)?;
     }
@@ -115,11 +119,8 @@ async fn on_disk(plan: &Plan, report: &mut Report) -> Outcome<()> {
     let everybody = Everybody::connect(&addresses(&testbed)).await?;
     let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
     report.latency("latency with appendfsync always", &latency, FLOORS);
-    let title = "what fencing costs with appendfsync always";
-    report.fencing(title, &latency, &[SCRIPTED, FIRST_USE], PLAIN);
     let throughput = everybody.throughput(64, plan.fsync_rounds, plan.window).await;
-    let title = "throughput, tasks: 64, with appendfsync always";
-    report.throughput(title, 64, &throughput, MUXES);
+    report.throughput("throughput with appendfsync always", &[(64, throughput)], &[]);
     drop(everybody);
     testbed.shutdown().await;
     Ok(())
@@ -134,12 +135,6 @@ async fn over_a_network(plan: &Plan, report: &mut Report) -> Outcome<()> {
     distances.set(&[ONE_WAY; 5]);
     let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
     report.latency("latency over a network", &latency, FLOORS);
-    report.fencing(
-        "what fencing costs over a network",
-        &latency,
-        &[SCRIPTED, FIRST_USE],
-        PLAIN,
-    );
     drop(everybody);
     testbed.shutdown().await;
     Ok(())

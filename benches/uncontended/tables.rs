@@ -1,9 +1,8 @@
 //! The tables of this benchmark.
 
-use serde_json::{Map, Value, json};
-
-use crate::common::report::{Report, Table, times};
+use crate::common::report::{Report, Row};
 use crate::common::stats::median;
+use crate::everybody::{IN_JSON_ONLY, MUXES, UNFENCED_MUX};
 use crate::measure::{Failures, Sample};
 use crate::server::ServerTime;
 
@@ -12,6 +11,15 @@ pub(crate) struct Series {
     pub(crate) name: &'static str,
     pub(crate) rounds: Vec<Sample>,
 }
+
+type Latency = (&'static str, fn(&Sample, f64) -> f64, f64);
+
+const LATENCIES: [Latency; 4] = [
+    ("acquire p50", Sample::acquire_us, 50.0),
+    ("acquire p99", Sample::acquire_us, 99.0),
+    ("release p50", Sample::release_us, 50.0),
+    ("release p99", Sample::release_us, 99.0),
+];
 
 impl Series {
     pub(crate) fn new(name: &'static str) -> Self {
@@ -25,48 +33,33 @@ impl Series {
         median(self.rounds.iter().map(value))
     }
 
-    /// The median of the rounds' ratios: what slows down a whole round does not matter.
-    fn ratio(&self, other: &Series, value: impl Fn(&Sample) -> f64) -> f64 {
-        median(
-            self.rounds
-                .iter()
-                .zip(&other.rounds)
-                .map(|(mine, theirs)| value(mine) / value(theirs)),
-        )
+    /// The median of the rounds' ratios: what slows down a whole round does not matter. Not a number without a base.
+    fn ratio(&self, base: Option<&Series>, value: impl Fn(&Sample) -> f64) -> f64 {
+        let rounds = base.map_or(&[][..], |base| &base.rounds);
+        let pairs = self.rounds.iter().zip(rounds);
+        median(pairs.map(|(mine, theirs)| value(mine) / value(theirs)))
     }
 
-    /// Both, each by itself and against others.
-    fn acquire_and_release<'a>(
-        &self,
-        bases: impl Iterator<Item = (&'a str, Option<&'a Series>)> + Clone,
-        row: &mut Vec<String>,
-        entry: &mut Map<String, Value>,
-    ) {
-        type Value = fn(&Sample, f64) -> f64;
-        let what: [(&str, Value); 2] = [("acquire", Sample::acquire_us), ("release", Sample::release_us)];
-        for (what, value) in what {
-            for (label, p) in P {
-                let value = |sample: &Sample| value(sample, p);
-                let micros = self.median(value);
-                row.push(format!("{micros:.0}"));
-                entry.insert(format!("{what}_{label}_us"), json!(micros));
-                for (against, base) in bases.clone() {
-                    let ratio = base.map_or(f64::NAN, |base| self.ratio(base, value));
-                    row.push(times(ratio));
-                    entry.insert(format!("{what}_{label}_x_{against}"), json!(ratio));
-                }
+    /// Adds the latencies, and their ratios to the bases. Printed are all but the release's p99; against the first base the
+    /// acquire's p50 and p99, against the others its p50; and against the floor also the release's p50.
+    fn latencies(&self, bases: &[(&str, Option<&Series>)], row: &mut Row) {
+        for (number, (head, value, p)) in LATENCIES.into_iter().enumerate() {
+            let key = head.replace(' ', "_");
+            let value = |sample: &Sample| value(sample, p);
+            let micros = self.median(value);
+            row.show_if(number < 3, head, format!("{key}_us"), micros, 0);
+            for (position, (against, base)) in bases.iter().enumerate() {
+                let key = format!("{key}_x_{}", against.replace(' ', "_"));
+                let ratio = self.ratio(*base, value);
+                let shown = match number {
+                    0 => true,
+                    1 => position == 0,
+                    2 => *against == "floor",
+                    _ => false,
+                };
+                row.show_if(shown, &format!("x {against}"), key, ratio, 2);
             }
         }
-    }
-
-    fn failures(&self) -> Failures {
-        let mut all = Failures::default();
-        self.rounds.iter().for_each(|round| all.merge(&round.failures));
-        all
-    }
-
-    fn pairs(&self) -> usize {
-        self.rounds.iter().map(Sample::pairs).sum()
     }
 }
 
@@ -77,201 +70,122 @@ pub(crate) struct Step {
     pub(crate) quorlock: Series,
 }
 
-/// Whom a contender is compared with, by its name, and how the column is called.
+/// How a ratio is called, and for each contender the name of its base.
 pub(crate) type Other = (&'static str, fn(&str) -> &'static str);
 
-const P: [(&str, f64); 2] = [("p50", 50.0), ("p99", 99.0)];
+/// What a contender is compared with, found among all of them.
+fn bases<'a>(of: &Series, all: &'a [Series], others: &[Other]) -> Vec<(&'static str, Option<&'a Series>)> {
+    let find = |name: &str| all.iter().find(|series| series.name == name);
+    let bases = others
+        .iter()
+        .map(|(against, base)| (*against, find(base(of.name))));
+    bases.collect()
+}
 
 impl Report {
     /// One task: acquire and release, each against the others.
     pub(crate) fn latency(&mut self, title: &str, all: &[Series], others: &[Other]) {
-        let ratios: Vec<String> = others.iter().map(|(label, _)| format!("x {label}")).collect();
-        let mut head = vec!["1 task, us"];
-        for what in ["acquire p50", "acquire p99", "release p50", "release p99"] {
-            head.push(what);
-            head.extend(ratios.iter().map(String::as_str));
-        }
-        head.extend(["pairs", "failed"]);
-        let mut table = Table::new(&head);
-        let mut json = Map::new();
-        let find = |name: &str| all.iter().find(|series| series.name == name);
+        let mut rows = Vec::new();
         for series in all {
-            let mut row = vec![series.name.to_owned()];
-            let mut entry = Map::new();
-            let bases = others
-                .iter()
-                .map(|(against, other)| (*against, find(other(series.name))));
-            series.acquire_and_release(bases, &mut row, &mut entry);
-            self.end_of_row(title, series, &mut row, &mut entry);
-            json.insert(series.name.into(), entry.into());
-            table.rows.push(row);
-        }
-        self.show(title, &table, json);
-    }
-
-    /// The same, against the plain `SET`.
-    pub(crate) fn fencing(&mut self, title: &str, all: &[Series], fenced: &[&str], plain: &str) {
-        let mut table = Table::new(&[
-            "1 task, us",
-            "acquire p50",
-            "x fencing off",
-            "acquire p99",
-            "x fencing off",
-        ]);
-        let mut json = Map::new();
-        let find = |name: &str| all.iter().find(|series| series.name == name);
-        let Some(base) = find(plain) else { return };
-        for series in fenced.iter().filter_map(|name| find(name)).chain([base]) {
-            let mut row = vec![series.name.to_owned()];
-            let mut entry = Map::new();
-            for (label, p) in P {
-                let value = |sample: &Sample| sample.acquire_us(p);
-                let (micros, ratio) = (series.median(value), series.ratio(base, value));
-                row.extend([format!("{micros:.0}"), times(ratio)]);
-                entry.insert(format!("acquire_{label}_us"), json!(micros));
-                entry.insert(format!("acquire_{label}_x_fencing_off"), json!(ratio));
+            let mut row = Row::new(series.name);
+            series.latencies(&bases(series, all, others), &mut row);
+            self.counts(title, series, &mut row, "");
+            if IN_JSON_ONLY.contains(&series.name) {
+                row.hide();
             }
-            json.insert(series.name.into(), entry.into());
-            table.rows.push(row);
+            rows.push(row);
         }
-        self.show(title, &table, json);
+        self.table(title, "1 task, us", rows);
     }
 
-    /// From the servers' own statistics.
+    /// From the servers' own statistics; in the JSON only.
     pub(crate) fn server_times(&mut self, title: &str, all: &[(&str, ServerTime)]) {
-        let mut table = Table::new(&["us in commands", "acquire", "release"]);
-        let mut json = Map::new();
-        for (name, time) in all {
-            table.rows.push(vec![
-                (*name).to_owned(),
-                format!("{:.1}", time.acquire),
-                format!("{:.1}", time.release),
-            ]);
-            let entry = json!({"acquire_us": time.acquire, "release_us": time.release});
-            json.insert((*name).into(), entry);
-        }
-        self.show(title, &table, json);
-    }
-
-    /// Many tasks: pairs per second, against the others.
-    pub(crate) fn throughput(&mut self, title: &str, tasks: usize, all: &[Series], others: &[Other]) {
-        let head = if tasks == 1 {
-            "1 task".to_owned()
-        } else {
-            format!("{tasks} tasks")
+        let row = |&(name, time): &(&str, ServerTime)| {
+            let mut row = Row::new(name);
+            row.keep("acquire_us", time.acquire);
+            row.keep("release_us", time.release);
+            row
         };
-        let ratios: Vec<String> = others.iter().map(|(label, _)| format!("x {label}")).collect();
-        let mut columns = vec![head.as_str(), "pairs/s"];
-        columns.extend(ratios.iter().map(String::as_str));
-        columns.extend([
-            "acquire p50 us",
-            "acquire p99 us",
-            "client CPU us/pair",
-            "pairs",
-            "failed",
-        ]);
-        let mut table = Table::new(&columns);
-        let mut json = Map::new();
-        let find = |name: &str| all.iter().find(|series| series.name == name);
-        for series in all {
-            let rate = series.median(Sample::pairs_per_second);
-            let mut row = vec![series.name.to_owned(), format!("{rate:.0}")];
-            let mut entry = Map::new();
-            entry.insert("pairs_per_second".into(), json!(rate));
-            for (against, other) in others {
-                let ratio = find(other(series.name))
-                    .map_or(f64::NAN, |base| series.ratio(base, Sample::pairs_per_second));
-                row.push(times(ratio));
-                entry.insert(format!("x_{against}"), json!(ratio));
-            }
-            for (label, p) in P {
-                let micros = series.median(|sample| sample.acquire_us(p));
-                row.push(format!("{micros:.0}"));
-                entry.insert(format!("acquire_{label}_us"), json!(micros));
-            }
-            let cpu = series.median(Sample::cpu_us_per_pair);
-            row.push(format!("{cpu:.0}"));
-            entry.insert("cpu_us_per_pair".into(), json!(cpu));
-            self.end_of_row(title, series, &mut row, &mut entry);
-            json.insert(series.name.into(), entry.into());
-            table.rows.push(row);
-        }
-        self.show(title, &table, json);
+        self.table(title, "", all.iter().map(row).collect());
     }
 
-    /// One contender in several worlds, the first of which is the healthy one.
-    pub(crate) fn worlds(&mut self, title: &str, all: &[Series]) {
-        let mut table = Table::new(&[
-            "1 task, us",
-            "acquire p50",
-            "x healthy",
-            "acquire p99",
-            "x healthy",
-            "release p50",
-            "release p99",
-            "pairs",
-            "failed",
-        ]);
-        let mut json = Map::new();
-        for series in all {
-            let mut row = vec![series.name.to_owned()];
-            let mut entry = Map::new();
-            for (label, p) in P {
-                let value = |sample: &Sample| sample.acquire_us(p);
-                let (micros, ratio) = (series.median(value), series.ratio(&all[0], value));
-                row.extend([format!("{micros:.0}"), times(ratio)]);
-                entry.insert(format!("acquire_{label}_us"), json!(micros));
-                entry.insert(format!("acquire_{label}_x_healthy"), json!(ratio));
+    /// Numbers of tasks: pairs per second, against the others. The rates of `printed` are printed.
+    pub(crate) fn throughput(&mut self, title: &str, all: &[(usize, Vec<Series>)], printed: &[usize]) {
+        let names = all.first().map_or(&[][..], |(_, series)| series);
+        let mut rows: Vec<Row> = names.iter().map(|series| Row::new(series.name)).collect();
+        for (tasks, all) in all {
+            for (series, row) in all.iter().zip(&mut rows) {
+                let (key, shown) = (
+                    |what: &str| format!("{tasks}_tasks_{what}"),
+                    printed.contains(tasks),
+                );
+                let (head, rate) = (format!("{tasks} tasks: pairs/s"), Sample::pairs_per_second);
+                row.show_if(shown, &head, key("pairs_per_s"), series.median(rate), 0);
+                for (against, base) in bases(series, all, MUXES) {
+                    let key = key(&format!("x_{}", against.replace(' ', "_")));
+                    row.show_if(shown, &format!("x {against}"), key, series.ratio(base, rate), 2);
+                }
+                for (what, value, p) in &LATENCIES[..2] {
+                    let micros = series.median(|sample| value(sample, *p));
+                    row.keep(key(&format!("{}_us", what.replace(' ', "_"))), micros);
+                }
+                row.keep(key("cpu_us_per_pair"), series.median(Sample::cpu_us_per_pair));
+                self.counts(&format!("{title}, {tasks} tasks"), series, row, &key(""));
+                if series.name == UNFENCED_MUX {
+                    row.hide();
+                }
             }
-            for (label, p) in P {
-                let micros = series.median(|sample| sample.release_us(p));
-                row.push(format!("{micros:.0}"));
-                entry.insert(format!("release_{label}_us"), json!(micros));
-            }
-            self.end_of_row(title, series, &mut row, &mut entry);
-            json.insert(series.name.into(), entry.into());
-            table.rows.push(row);
         }
-        self.show(title, &table, json);
+        self.table(title, "contender", rows);
+    }
+
+    /// Contenders in several worlds, the first of which is the healthy one.
+    pub(crate) fn worlds(&mut self, title: &str, all: &[(&str, &[Series])]) {
+        let mut rows = Vec::new();
+        for (name, worlds) in all {
+            for series in *worlds {
+                let mut row = Row::new(format!("{name}, {}", series.name));
+                series.latencies(&[("healthy", worlds.first())], &mut row);
+                self.counts(&format!("{title}, {name}"), series, &mut row, "");
+                if *name == "floor" {
+                    row.hide();
+                }
+                rows.push(row);
+            }
+        }
+        self.table(title, "1 task, us", rows);
     }
 
     /// The floor and quorlock as something grows, against each other and against themselves at first.
-    pub(crate) fn growth(&mut self, title: &str, what: &str, steps: &[Step]) {
-        let mut head = vec!["1 task, us"];
-        for what in ["acquire p50", "acquire p99", "release p50", "release p99"] {
-            head.extend([what, "x floor", "x first"]);
-        }
-        head.extend(["pairs", "failed"]);
-        let mut table = Table::new(&head);
-        let mut json = Map::new();
-        for step in steps {
-            let first = &steps[0];
-            let both = [(&step.floor, &first.floor), (&step.quorlock, &first.quorlock)];
-            for (series, first) in both {
-                let name = format!("{} {what}, {}", step.size, series.name);
-                let mut row = vec![name.clone()];
-                let mut entry = Map::new();
-                let bases = [("floor", Some(&step.floor)), ("first", Some(first))];
-                series.acquire_and_release(bases.into_iter(), &mut row, &mut entry);
-                self.end_of_row(title, series, &mut row, &mut entry);
-                json.insert(name, entry.into());
-                table.rows.push(row);
+    pub(crate) fn growth(&mut self, title: &str, all: &[(&str, &[Step])]) {
+        let mut rows = Vec::new();
+        for (what, steps) in all {
+            for step in *steps {
+                let first = &steps[0];
+                for (series, first) in [(&step.floor, &first.floor), (&step.quorlock, &first.quorlock)] {
+                    let mut row = Row::new(format!("{} {what}, {}", step.size, series.name));
+                    series.latencies(&[("floor", Some(&step.floor)), ("first", Some(first))], &mut row);
+                    self.counts(title, series, &mut row, "");
+                    if series.name == step.floor.name {
+                        row.hide();
+                    }
+                    rows.push(row);
+                }
             }
         }
-        self.show(title, &table, json);
+        self.table(title, "1 task, us", rows);
     }
 
-    fn end_of_row(
-        &mut self,
-        title: &str,
-        series: &Series,
-        row: &mut Vec<String>,
-        entry: &mut Map<String, Value>,
-    ) {
-        let failures = series.failures();
-        row.extend([series.pairs().to_string(), failures.count.to_string()]);
-        entry.insert("pairs".into(), json!(series.pairs()));
-        entry.insert("failed".into(), json!(failures.count));
+    /// Adds how much was measured, and how much failed.
+    fn counts(&mut self, title: &str, series: &Series, row: &mut Row, prefix: &str) {
+        let mut failures = Failures::default();
+        series
+            .rounds
+            .iter()
+            .for_each(|round| failures.merge(&round.failures));
+        let pairs: usize = series.rounds.iter().map(Sample::pairs).sum();
+        row.keep(format!("{prefix}pairs"), pairs);
+        row.keep(format!("{prefix}failed"), failures.count);
         if let Some(first) = failures.first {
             self.failed(format!(
                 "{title}, {}: {} failed; the first: {first}",
