@@ -18,7 +18,7 @@ help:
 	@echo "make mutants       deliberate faults in the code, each of which the tests must notice (an hour)"
 	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
 	@echo "make docs          the documentation, warnings denied"
-	@echo "make bench         speed beside a raw floor and peers, written into docs/benchmarks.md (a quarter of an hour)"
+	@echo "make bench         speed beside a raw floor and peers, written into docs/benchmarks.md and docs/benchmarks/ (a quarter of an hour)"
 	@echo "make bench-quick   whether the benchmarks run; their numbers mean nothing"
 	@echo "make compose-test  the behaviour suite against the compose testbed (needs root or a Docker engine)"
 

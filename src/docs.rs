@@ -19,8 +19,12 @@ macro_rules! chart {
     };
 }
 
-// The first definition of a link counts: those on the page lead to files.
+// The first definition of a link counts: those on the page lead to files, which rustdoc does not take along.
 #[doc = "[charts]: #charts"]
+#[doc = "[uncontended.json]: #raw-figures-and-how-to-run-it-again"]
+#[doc = "[threads.json]: #raw-figures-and-how-to-run-it-again"]
+#[doc = "[contended.json]: #raw-figures-and-how-to-run-it-again"]
+#[doc = "[script.md]: #raw-figures-and-how-to-run-it-again"]
 #[doc = concat!("[growth]: ", elsewhere!())]
 #[doc = concat!("[contended-gap]: ", elsewhere!())]
 #[doc = concat!("[contended-wait]: ", elsewhere!())]
