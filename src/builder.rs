@@ -48,6 +48,29 @@ pub struct RedlockBuilder {
     owners: Owners,
 }
 
+impl Redlock {
+    /// Connects to the nodes at `urls`, with the safe defaults of [`builder`](Self::builder).
+    ///
+    /// Returns when a quorum of nodes is up. The others join by themselves later.
+    ///
+    /// # Errors
+    /// See [`RedlockBuilder::connect`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections.
+    pub async fn connect<U>(urls: impl IntoIterator<Item = U>) -> Result<Redlock, ConnectError>
+    where
+        U: AsRef<str>,
+    {
+        Redlock::builder().urls(urls).connect().await
+    }
+
+    /// Everything that can be set about a manager.
+    pub fn builder() -> RedlockBuilder {
+        RedlockBuilder::new()
+    }
+}
+
 impl RedlockBuilder {
     pub(crate) fn new() -> Self {
         RedlockBuilder {

@@ -8,14 +8,12 @@ use futures_util::future::FutureExt;
 use tokio_util::sync::DropGuard;
 
 use crate::acquire::{Acquire, SharedFailure};
-use crate::builder::RedlockBuilder;
 use crate::context::Context;
-use crate::error::{AcquireError, ConnectError, RunError};
+use crate::error::{AcquireError, RunError};
 use crate::keys::cleanup::Cleanup;
 use crate::lease::{Lease, LeaseHandle};
-use crate::node::{Fault, NodeState};
+use crate::node::{Fault, NodeState, Nodes};
 use crate::options::{self, LockOptions, Wait};
-use crate::round::Nodes;
 use crate::sys::under_way::{End, UnderWay};
 use crate::waiting::{Queues, Retry};
 
@@ -55,27 +53,6 @@ pub struct NodeStatus {
 }
 
 impl Redlock {
-    /// Connects to the nodes at `urls`, with the safe defaults of [`builder`](Self::builder).
-    ///
-    /// Returns when a quorum of nodes is up. The others join by themselves later.
-    ///
-    /// # Errors
-    /// See [`RedlockBuilder::connect`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the connections.
-    pub async fn connect<U>(urls: impl IntoIterator<Item = U>) -> Result<Redlock, ConnectError>
-    where
-        U: AsRef<str>,
-    {
-        Redlock::builder().urls(urls).connect().await
-    }
-
-    /// Everything that can be set about a manager.
-    pub fn builder() -> RedlockBuilder {
-        RedlockBuilder::new()
-    }
-
     pub(crate) fn from_parts(
         nodes: Nodes,
         prefix: String,
@@ -193,7 +170,7 @@ impl LockRequest {
 
     /// Keeps trying for as long as it takes, provided that a quorum of nodes answers: an outage of more than a TTL (and
     /// more than 10 s) ends it with [`AcquireError::NoQuorum`]. Nodes that are left out for having restarted
-    /// ([`restart_guard`](RedlockBuilder::restart_guard)) are no outage.
+    /// ([`restart_guard`](crate::RedlockBuilder::restart_guard)) are no outage.
     pub fn forever(mut self) -> Self {
         self.options.wait = Wait::Forever;
         self

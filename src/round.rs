@@ -10,7 +10,7 @@ use futures_util::future::FutureExt;
 use tokio::time::Instant;
 
 use crate::context::Context;
-use crate::node::{Fault, Node, Reply, Request};
+use crate::node::{Answer, Fault, Node, Nodes, Reply, Request};
 use crate::protocol::quorum::{Tally, Verdict, Vote};
 use crate::sys::clock::Moment;
 use crate::sys::timer::sleep_until;
@@ -19,11 +19,6 @@ use crate::votes::{NodeVote, Votes, vote};
 use outstanding::take_next;
 pub(crate) use outstanding::{Outstanding, ask, next_of};
 pub(crate) use overdue::may_retry;
-
-/// The nodes of one set.
-pub(crate) type Nodes = Arc<[Arc<dyn Node>]>;
-
-pub(crate) type Answer = Result<Reply, Fault>;
 
 /// One request on its way to all nodes.
 ///

@@ -30,17 +30,17 @@
 //! It needs Unix (`/bin/sh`) and a server binary: the first `valkey-server` or `redis-server` on the `PATH`, or what the
 //! environment variable `QUORLOCK_REDIS_SERVER` names.
 
+mod background;
 mod binary;
-mod engine;
 mod error;
+mod forward;
 mod guard;
 mod node;
 mod port;
 mod proxy;
-mod pump;
 mod resp;
-mod seat;
 mod server;
+mod slot;
 
 use std::{
     env, fmt,
@@ -53,16 +53,11 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use self::{
-    engine::Engine,
+    background::Background,
     guard::Guard,
-    seat::{Plan, TlsFiles},
+    slot::{Plan, TlsFiles},
 };
-pub use self::{
-    error::TestbedError,
-    node::{Data, TestNode},
-    proxy::Proxy,
-    resp::Value,
-};
+pub use self::{error::TestbedError, node::TestNode, proxy::Proxy, resp::Value, slot::Data};
 
 /// A number of running Redis masters. Dropping it ends them and removes their data.
 ///
@@ -70,7 +65,7 @@ pub use self::{
 /// seconds), and needs no runtime. [`shutdown`](Testbed::shutdown) does the same without blocking.
 pub struct Testbed {
     nodes: Vec<TestNode>,
-    engine: Option<Engine>,
+    background: Option<Background>,
     keeper: Option<Guard>,
     folder: Option<TempDir>,
     path: PathBuf,
@@ -148,7 +143,7 @@ impl Testbed {
                 tracing::warn!(%error, "a testbed server could not be ended in an orderly way");
             }
         }
-        self.engine = None; // ends proxies, and servers that are just being started
+        self.background = None; // ends proxies, and servers that are just being started
         self.keeper = None; // removes the folder
         if let Some(folder) = self.folder.take()
             && folder.path().exists()
@@ -283,12 +278,12 @@ impl TestbedBuilder {
         let keeper = Guard::folder(&path).map_err(TestbedError::system(
             "start /bin/sh to guard the testbed's folder",
         ))?;
-        let engine = Engine::start()?;
-        let handle = engine.handle().clone();
+        let background = Background::start()?;
+        let handle = background.handle().clone();
         // From here on, whatever goes wrong, dropping this cleans up.
         let mut testbed = Testbed {
             nodes: Vec::new(),
-            engine: Some(engine),
+            background: Some(background),
             keeper: Some(keeper),
             folder: Some(folder),
             path,

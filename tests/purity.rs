@@ -1,10 +1,11 @@
-//! The shape of the code: the decisions stay pure, and imports point down.
+//! The shape of the code: the decisions stay pure, imports point down, and no files import each other in a circle.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// What the decisions must not know of: runtimes, client libraries, clocks, chance, the network.
+/// Words that the decisions must not use: runtimes, client libraries, clocks, chance, the network.
 const IMPURE: [&str; 14] = [
     "tokio",
     "fred",
@@ -22,47 +23,53 @@ const IMPURE: [&str; 14] = [
     "async",
 ];
 
-/// Top to bottom: a module imports only what is below it. Those in one row may know each other.
-const LAYERS: [&[&str]; 15] = [
-    &["builder", "redlock"],
+/// The folders and files of `src/`, from top to bottom. Each imports only what is in rows below its own.
+const ROWS: [&[&str]; 9] = [
+    &["builder"],
+    &["redlock"],
     &["acquire"],
-    &["lease"],
-    &["waiting"],
+    &["lease", "waiting"],
     &["keys"],
-    &["round"],
-    &["context"],
-    &["error"],
-    &["votes"],
-    &["redis"],
-    &["options"],
-    &["node"],
-    &["fence_gate"],
-    &["sys"],
-    &["protocol"],
+    &["error", "round"],
+    &["votes", "context", "redis"],
+    &["node", "options", "fence_gate"],
+    &["protocol", "sys"],
 ];
 
-/// Modules that stand beside: they import nothing of the crate, and nothing of the crate imports them.
-const ASIDE: [&str; 2] = ["docs", "testbed"];
+/// What stands beside: it imports nothing of the rows, and the rows import nothing of it.
+const ASIDE: [&str; 3] = ["docs", "testbed", "lib"];
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
+/// A module by the names that lead to it: `["redis", "pipeline", "state"]`.
+type Module = Vec<String>;
+
+/// The modules of `src/` but for the tool's and tests, with their code.
+fn modules() -> BTreeMap<Module, String> {
+    let mut found = BTreeMap::new();
+    collect(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        &[],
+        &mut found,
+    );
     found
 }
 
-fn src() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+fn collect(folder: &Path, path: &[String], found: &mut BTreeMap<Module, String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        let inner = [path, &[name.clone()]].concat();
+        if file.is_dir() && name != "bin" {
+            collect(&file, &inner, found);
+        } else if file.extension().is_some_and(|extension| extension == "rs") && name != "tests" {
+            let module = if name == "mod" { path.to_vec() } else { inner };
+            found.insert(module, code(&fs::read_to_string(&file).unwrap()));
+        }
+    }
 }
 
-/// The code without comments. A `//` in a string ends the line too early, which finds at most too little of that line.
+/// The code without comments and without tests. A `//` in a string ends the line too early, which finds at most too little.
 fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines = text
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default());
@@ -79,145 +86,255 @@ fn names(code: &str, word: &str) -> bool {
     })
 }
 
-/// The modules of the crate that are named: `crate::a::b`, and each of `crate::{a, b::c}`.
-fn modules(code: &str) -> Vec<String> {
+/// The paths in `use` declarations, with their braces resolved, and those that begin with `crate` or `super` elsewhere.
+fn paths(code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
-    for (at, start) in code.match_indices("crate::") {
-        let rest = &code[at + start.len()..];
-        let word = |text: &str| -> String {
-            text.trim_start()
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect()
-        };
-        match rest.strip_prefix('{') {
-            None => found.push(word(rest)),
-            Some(list) => {
-                let mut depth = 0;
-                found.push(word(list));
-                for (at, c) in list.char_indices() {
-                    match c {
-                        '{' => depth += 1,
-                        '}' if depth == 0 => break,
-                        '}' => depth -= 1,
-                        ',' if depth == 0 => found.push(word(&list[at + 1..])),
-                        _ => {}
-                    }
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    for declaration in ["use ", "crate::", "super::"] {
+        for (at, _) in code.match_indices(declaration) {
+            if code[..at].ends_with(is_path) || code[..at].ends_with("use ") {
+                continue;
+            }
+            match declaration {
+                "use " => resolve(
+                    "",
+                    code[at + 4..].split(';').next().unwrap_or_default(),
+                    &mut found,
+                ),
+                _ => {
+                    let path: String = code[at..].chars().take_while(|c| is_path(*c)).collect();
+                    resolve("", &path, &mut found);
                 }
             }
         }
     }
-    found.retain(|module| !module.is_empty());
     found
 }
 
-/// What is impure about a file of `protocol`.
-fn impurities(text: &str) -> Vec<String> {
-    let code = code(text);
-    let mut found: Vec<String> = IMPURE
-        .into_iter()
-        .filter(|word| names(&code, word))
-        .map(str::to_owned)
-        .collect();
-    let elsewhere = modules(&code).into_iter().filter(|module| module != "protocol");
-    found.extend(elsewhere.map(|module| format!("crate::{module}")));
+/// `a::{b, c::{d}}` is `a::b` and `a::c::d`.
+fn resolve(before: &str, tree: &str, found: &mut Vec<Vec<String>>) {
+    let tree = tree.trim();
+    let Some((prefix, list)) = tree.split_once('{') else {
+        let path = format!("{before}{}", tree.split(" as ").next().unwrap_or_default());
+        found.push(path.split("::").map(|name| name.trim().to_owned()).collect());
+        return;
+    };
+    let (mut depth, mut from) = (0, 0);
+    let list = list.strip_suffix('}').unwrap_or(list);
+    for (at, c) in list.char_indices().chain([(list.len(), ',')]) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if !list[from..at].trim().is_empty() {
+                    resolve(&format!("{before}{prefix}"), &list[from..at], found);
+                }
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The modules that `module` imports.
+fn imports(module: &[String], code: &str, all: &BTreeMap<Module, String>) -> BTreeSet<Module> {
+    let mut found = BTreeSet::new();
+    for path in paths(code) {
+        let supers = path.iter().take_while(|name| *name == "super").count();
+        let full: Module = match path[0].as_str() {
+            "crate" => path[1..].to_vec(),
+            "self" => [module, &path[1..]].concat(),
+            "super" => [&module[..module.len().saturating_sub(supers)], &path[supers..]].concat(),
+            _ => [module, &path[..]].concat(),
+        };
+        let longest = (1..=full.len())
+            .rev()
+            .find(|length| all.contains_key(&full[..*length]));
+        if let Some(length) = longest.filter(|length| full[..*length] != *module) {
+            // A path of another crate resolves to nothing below this module.
+            let is_ours = matches!(path[0].as_str(), "crate" | "self" | "super") || length > module.len();
+            if is_ours {
+                found.insert(full[..length].to_vec());
+            }
+        }
+    }
     found
 }
 
-fn layer(module: &str) -> Option<usize> {
-    LAYERS.iter().position(|layer| layer.contains(&module))
+fn row(module: &str) -> Option<usize> {
+    ROWS.iter().position(|row| row.contains(&module))
 }
 
-/// What `module` may not import of what `text` imports.
-fn up_arrows(module: &str, text: &str) -> Vec<String> {
-    let own = layer(module);
-    modules(&code(text))
-        .into_iter()
-        .filter(|imported| imported != module)
-        // Types that lib.rs re-exports are named in doc comments only, which are no code.
-        .filter(|imported| match (own, layer(imported)) {
-            (Some(own), Some(theirs)) => theirs < own,
-            _ => true,
-        })
-        .map(|imported| format!("{module} -> {imported}"))
+/// What is wrong with these imports between folders.
+fn wrong_arrows(module: &[String], imports: &BTreeSet<Module>) -> Vec<String> {
+    let from = &module[0];
+    let is_wrong = |to: &&Module| match (row(from), row(&to[0])) {
+        _ if *from == to[0] => false,
+        (Some(from), Some(to)) => to <= from,
+        (None, None) => false,
+        _ => true,
+    };
+    let wrong = imports.iter().filter(is_wrong);
+    wrong
+        .map(|to| format!("{} -> {}", module.join("::"), to.join("::")))
         .collect()
+}
+
+/// A way from a module back to itself, if there is one.
+fn circle(graph: &BTreeMap<Module, BTreeSet<Module>>) -> Option<Vec<Module>> {
+    fn walk(
+        at: &Module,
+        graph: &BTreeMap<Module, BTreeSet<Module>>,
+        way: &mut Vec<Module>,
+        done: &mut BTreeSet<Module>,
+    ) -> Option<Vec<Module>> {
+        if let Some(begin) = way.iter().position(|passed| passed == at) {
+            return Some(way[begin..].to_vec());
+        }
+        if !done.insert(at.clone()) {
+            return None;
+        }
+        way.push(at.clone());
+        let mut next = graph.get(at).into_iter().flatten();
+        let found = next.find_map(|next| walk(next, graph, way, done));
+        way.pop();
+        found
+    }
+    let mut done = BTreeSet::new();
+    graph
+        .keys()
+        .find_map(|start| walk(start, graph, &mut Vec::new(), &mut done))
 }
 
 #[test]
 fn the_protocol_is_pure() {
-    let files = sources(&src().join("protocol"));
-    assert!(files.len() >= 4, "{files:?}");
-    for file in files {
-        let found = impurities(&fs::read_to_string(&file).unwrap());
-        assert!(found.is_empty(), "{} names {found:?}", file.display());
+    let all = modules();
+    let protocol: Vec<_> = all
+        .iter()
+        .filter(|(module, _)| module.first().is_some_and(|first| first == "protocol"))
+        .collect();
+    assert!(protocol.len() >= 4);
+    for (module, code) in protocol {
+        let impure: Vec<_> = IMPURE.into_iter().filter(|word| names(code, word)).collect();
+        assert!(impure.is_empty(), "{module:?} names {impure:?}");
     }
 }
 
 #[test]
-fn imports_point_down() {
-    let mut checked = 0;
-    for file in sources(&src()) {
-        let relative = file.strip_prefix(src()).unwrap();
-        let first = relative.iter().next().unwrap().to_str().unwrap();
-        let module = first.trim_end_matches(".rs");
-        // Tests may start servers.
-        if module == "lib" || module == "bin" || relative.ends_with("tests.rs") {
-            continue;
-        }
-        let text = fs::read_to_string(&file).unwrap();
-        if ASIDE.contains(&module) {
-            let others: Vec<_> = modules(&code(&text))
-                .into_iter()
-                .filter(|imported| layer(imported).is_some())
-                .collect();
-            assert!(others.is_empty(), "{} imports {others:?}", file.display());
-            continue;
-        }
-        assert!(layer(module).is_some(), "{module} has no place in the layers");
-        let found = up_arrows(module, &text);
-        assert!(found.is_empty(), "{}: {found:?}", file.display());
-        checked += 1;
+fn imports_point_down_and_never_in_a_circle() {
+    let all = modules();
+    let mut graph = BTreeMap::new();
+    for (module, code) in all
+        .iter()
+        .filter(|(module, _)| !module.is_empty() && module[0] != "lib")
+    {
+        let folder = &module[0];
+        assert!(
+            row(folder).is_some() || ASIDE.contains(&folder.as_str()),
+            "{folder} is in no row"
+        );
+        let imports = imports(module, code, &all);
+        let wrong = wrong_arrows(module, &imports);
+        assert!(wrong.is_empty(), "{wrong:?}");
+        graph.insert(module.clone(), imports);
     }
-    assert!(checked > 15);
+    assert!(
+        graph.values().map(BTreeSet::len).sum::<usize>() > 200,
+        "imports are not found"
+    );
+    assert_eq!(circle(&graph), None);
+}
+
+/// The picture of the tree is what is there.
+#[test]
+fn the_layout_in_the_design_is_the_list_of_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let design = fs::read_to_string(root.join("docs/design.md")).unwrap();
+    let tree = design
+        .split("```text\nsrc/\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let shown: BTreeSet<&str> = tree
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let there: BTreeSet<String> = fs::read_dir(root.join("src"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        // A folder with a file of its name beside it is shown once.
+        .filter(|path| !(path.is_dir() && path.with_extension("rs").exists()))
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            match (path.is_dir(), name.as_str()) {
+                (true, "bin") => "bin/quorlock/".to_owned(),
+                (true, _) => format!("{name}/"),
+                (false, _) if path.with_extension("").is_dir() => name.replace(".rs", "/"),
+                (false, _) => name,
+            }
+        })
+        .collect();
+    assert_eq!(shown, there.iter().map(String::as_str).collect());
 }
 
 #[test]
 fn the_checks_can_fail() {
-    for (bad, named) in [
-        ("use tokio::time::sleep;", "tokio"),
-        ("fn f() { let _ = std::time::Instant::now(); }", "Instant"),
-        ("use std::time::{Duration, SystemTime};", "SystemTime"),
-        ("let x = fastrand::u32(..);", "fastrand"),
-        ("use rand::Rng;", "rand"),
-        ("use std::net::IpAddr;", "std::net"),
-        ("use fred::types::Value;", "fred"),
-        ("use crate::node::Fault;", "crate::node"),
-        ("use crate::{protocol::quorum, error::Votes};", "crate::error"),
-        ("async fn f() {}", "async"),
-    ] {
-        let found = impurities(bad);
-        assert!(found.iter().any(|found| found == named), "{bad}: {found:?}");
+    for word in ["tokio", "Instant", "std::net", "async"] {
+        assert!(names(&format!("use {word}::x;"), word));
+        assert!(!names(&format!("fn re{word}() {{}}"), word));
     }
-    for good in [
-        "// tokio, fred and std::time::Instant are in a comment",
-        "/// `crate::Redlock` too",
-        "use std::time::Duration; fn random(operand: u32) {}",
-        "use crate::protocol::quorum::Tally;",
-    ] {
-        assert!(impurities(good).is_empty(), "{good}");
-    }
+    assert_eq!(
+        code("let a = 1; // tokio\n#[cfg(test)]\nmod tests {}"),
+        "let a = 1; "
+    );
 
-    assert_eq!(
-        up_arrows("keys", "use crate::{round::Round, lease::{Lease, LeaseHandle}};"),
-        ["keys -> lease"]
+    let named = |module: &str| module.split("::").map(str::to_owned).collect::<Module>();
+    let all: BTreeMap<Module, String> = [
+        "lease",
+        "lease::state",
+        "keys::claim",
+        "round",
+        "node",
+        "node::fault",
+    ]
+    .map(|module| (named(module), String::new()))
+    .into();
+    let imports = |module: &str, code: &str| imports(&named(module), code, &all);
+    let found = imports(
+        "lease::state",
+        "use crate::{keys::claim::{Claim, X}, node::fault as f};\nuse super::renew;",
     );
     assert_eq!(
-        up_arrows("node", "use crate::options::Terms;"),
-        ["node -> options"]
+        found,
+        [named("keys::claim"), named("node::fault"), named("lease")].into()
     );
     assert_eq!(
-        up_arrows("waiting", "use crate::unheard_of::X;"),
-        ["waiting -> unheard_of"]
+        imports("lease", "use state::State;\nfn f() { crate::round::ask() }"),
+        [named("lease::state"), named("round")].into()
     );
-    assert!(up_arrows("round", "use crate::node::Node; use crate::error::Votes;").is_empty());
+    assert!(imports("lease", "use std::round::Round;\nuse keys::Map;").is_empty());
+
+    let wrong = |module: &str, to: &str| wrong_arrows(&named(module), &[named(to)].into());
+    assert_eq!(wrong("keys::claim", "lease"), ["keys::claim -> lease"]);
+    assert_eq!(wrong("lease", "waiting"), ["lease -> waiting"]);
+    assert_eq!(wrong("node", "unheard_of"), ["node -> unheard_of"]);
+    assert_eq!(wrong("testbed", "node"), ["testbed -> node"]);
+    assert!(wrong("lease", "keys::claim").is_empty() && wrong("lease", "lease::state").is_empty());
+
+    let graph = |arrows: &[(&str, &str)]| {
+        let mut graph: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+        for (from, to) in arrows {
+            graph.entry(named(from)).or_default().insert(named(to));
+        }
+        graph
+    };
+    assert_eq!(
+        circle(&graph(&[("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")])),
+        None
+    );
+    let found = circle(&graph(&[("a", "b"), ("b", "c"), ("c", "b")]));
+    assert_eq!(found, Some(vec![named("b"), named("c")]));
 }

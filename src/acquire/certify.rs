@@ -4,11 +4,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
 use crate::keys::claim::Claim;
-use crate::node::{Action, Fault, Reply, Request};
+use crate::node::{Action, Answer, Fault, Reply, Request};
 use crate::options::LockSettings;
 use crate::protocol::fencing::{Certification, Ruling};
 use crate::protocol::token::FencingToken;
-use crate::round::Answer;
 use crate::votes::Votes;
 
 /// Has a quorum certify a fencing token for the grants that the acquire got. Returns the token, and what each node has said last;

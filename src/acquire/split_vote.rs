@@ -3,10 +3,10 @@
 use tokio::time::Instant;
 
 use crate::keys::claim::Claim;
-use crate::node::Reply;
+use crate::node::{Answer, Reply};
 use crate::protocol::election::{Ballot, is_elected};
 use crate::protocol::quorum::Verdict;
-use crate::round::{Answer, Round};
+use crate::round::Round;
 
 /// If votes are split and only silent nodes could decide, these are waited for this fraction of the budget.
 const STALEMATE: u32 = 10;

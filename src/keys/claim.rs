@@ -7,17 +7,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::cleanup::{Cleanup, DeleteHorizon, PendingDelete, Told, deletion_answer};
+use super::cleanup::{Cleanup, deletion_answer};
 use super::late_grants::{LateGrants, counter};
+use super::pending_delete::{DeleteHorizon, PendingDelete, Told};
 use crate::context::Context;
 use crate::error::ReleaseOutcome;
-use crate::node::{Action, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request};
+use crate::node::{Action, Answer, Fencing, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request};
 use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::fencing;
 use crate::protocol::quorum::{Standing, Vote, quorum};
 use crate::protocol::token::FencingToken;
-use crate::round::{Answer, NodeBaseline, Nodes, Outstanding, Round, ask};
+use crate::round::{NodeBaseline, Outstanding, Round, ask};
 use crate::sys::clock::Moment;
 use crate::votes::{NodeVote, Votes};
 
@@ -53,11 +54,11 @@ pub(crate) struct Claim {
     /// What the deletion announces, once that is decided. The inner `None` announces nothing.
     given_up: Option<Option<ReleaseNotice>>,
     /// The waiters of this process, once the lock was won.
-    heirs: Option<Arc<dyn Heirs>>,
+    observer: Option<Arc<dyn ReleaseObserver>>,
 }
 
 /// Those of this process who wait for a lock that is held here.
-pub(crate) trait Heirs: Send + Sync {
+pub(crate) trait ReleaseObserver: Send + Sync {
     /// The lock is about to be given up. Returns the announcement for other processes.
     fn notice(&self) -> ReleaseNotice;
 
@@ -99,7 +100,7 @@ impl Claim {
             late_grants: LateGrants::default(),
             release: None,
             given_up: None,
-            heirs: None,
+            observer: None,
         };
         // After the claim was made, which cleans up: a user's implementation of `Node` may panic half way.
         claim.acquire.send(|_| request.clone());
@@ -176,8 +177,8 @@ impl Claim {
 
     /// The lock was won. Acquires that are still queued for slow nodes are sent all the same: a lease on a bare quorum would not
     /// outlive the loss of a single node.
-    pub(crate) fn won(&mut self, heirs: Arc<dyn Heirs>) {
-        self.heirs = Some(heirs);
+    pub(crate) fn won(&mut self, observer: Arc<dyn ReleaseObserver>) {
+        self.observer = Some(observer);
         let mut won_on = self.possible_keys();
         won_on.shrink_to_fit();
         // Nodes that have not answered yet may be asked once more (A8).
@@ -310,8 +311,8 @@ impl Claim {
     /// Decides what the deletion announces. A lost attempt that cannot have had a quorum announces nothing: waiters elsewhere would
     /// ask in vain.
     fn give_up(&mut self) {
-        self.given_up = Some(match &self.heirs {
-            Some(heirs) => Some(heirs.notice()),
+        self.given_up = Some(match &self.observer {
+            Some(observer) => Some(observer.notice()),
             None => (self.possible_keys().len() >= quorum(self.nodes.len())).then_some(ReleaseNotice {
                 kind: ReleaseKind::Abandoned,
                 turn: None,
@@ -320,8 +321,8 @@ impl Claim {
     }
 
     fn say_that_it_is_free(&mut self) {
-        if let Some(heirs) = &self.heirs {
-            heirs.freed();
+        if let Some(observer) = &self.observer {
+            observer.freed();
         }
     }
 }
@@ -331,14 +332,14 @@ impl Claim {
 struct Unsent(Arc<Freed>);
 
 struct Freed {
-    heirs: Arc<dyn Heirs>,
+    observer: Arc<dyn ReleaseObserver>,
     awaited: AtomicUsize,
 }
 
 impl Drop for Unsent {
     fn drop(&mut self) {
         if self.0.awaited.fetch_sub(1, Relaxed) == 1 {
-            self.0.heirs.freed();
+            self.0.observer.freed();
         }
     }
 }
@@ -362,18 +363,18 @@ impl Drop for Claim {
         self.stop_acquiring();
         let mut release = self.release.take();
         // A release has woken the next waiter already.
-        let heirs = self.heirs.clone().filter(|_| release.is_none());
+        let observer = self.observer.clone().filter(|_| release.is_none());
         // A quorum of deletions, and the one that this function holds until it ends.
         let awaited = AtomicUsize::new(left.len().min(quorum(self.nodes.len())) + 1);
-        let freed = heirs.map(|heirs| Unsent(Arc::new(Freed { heirs, awaited })));
+        let freed = observer.map(|observer| Unsent(Arc::new(Freed { observer, awaited })));
         let sent = release.as_ref().map(|release| release.started);
         let mut in_flight = release.as_mut().map(Round::take_outstanding).unwrap_or_default();
         for PossibleKey { node, horizon } in left {
             let answer = release.as_ref().and_then(|release| release.answer(node));
             let reply = answer.and_then(|answer| deletion_answer(answer.clone()).ok());
             let is_final = |(reply, sent)| horizon.is_final(&reply, &*self.nodes[node], sent);
-            if let (Some(heirs), Some(Reply::Released { heard: true })) = (&self.heirs, reply) {
-                heirs.heard();
+            if let (Some(observer), Some(Reply::Released { heard: true })) = (&self.observer, reply) {
+                observer.heard();
             }
             if reply.zip(sent).is_some_and(is_final) {
                 continue;
@@ -389,9 +390,9 @@ impl Drop for Claim {
                     .as_ref()
                     .map(|freed| -> Box<dyn Send> { Box::new(Unsent(freed.0.clone())) }),
                 told: self
-                    .heirs
+                    .observer
                     .clone()
-                    .map(|heirs| -> Told { Box::new(move || heirs.heard()) }),
+                    .map(|observer| -> Told { Box::new(move || observer.heard()) }),
                 expired_at: self.expired_at,
                 horizon,
             };

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::node::Reply;
+use crate::node::{Answer, Reply};
 use crate::protocol::token::FencingToken;
-use crate::round::{Answer, Outstanding, next_of};
+use crate::round::{Outstanding, next_of};
 use crate::sys::mutex::lock;
 
 /// Grants of nodes that the attempt did not wait for. Their counters may be ahead of the fencing token.

@@ -7,3 +7,4 @@
 pub(crate) mod claim;
 pub(crate) mod cleanup;
 pub(crate) mod late_grants;
+mod pending_delete;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::request::OwnerToken;
+use super::owner::OwnerToken;
 
 /// What is announced when a key is deleted.
 ///

@@ -5,6 +5,7 @@
 
 mod announcement;
 mod fault;
+mod owner;
 mod request;
 
 use std::fmt;
@@ -18,7 +19,12 @@ pub use announcement::{
     Listener, Listening, ReleaseKind, ReleaseNotice, Sender, Successor, Turn, WaitNotice, WaiterId,
 };
 pub use fault::{Fault, ListConflict, Unfit};
-pub use request::{Action, Fencing, OwnerToken, Reply, Request};
+pub use owner::OwnerToken;
+pub(crate) use request::Answer;
+pub use request::{Action, Fencing, Reply, Request};
+
+/// The nodes of one set.
+pub(crate) type Nodes = Arc<[Arc<dyn Node>]>;
 
 /// One independent vote: a single Redis or Valkey master, never a replica and never a member of a cluster.
 pub trait Node: fmt::Debug + Send + Sync + 'static {

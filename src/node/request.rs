@@ -1,12 +1,11 @@
 //! Requests to a node, and its replies.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use super::announcement::{ReleaseNotice, WaitNotice};
+use super::fault::Fault;
+use super::owner::OwnerToken;
 use crate::protocol::token::FencingToken;
 
 /// A request to a node.
@@ -76,7 +75,10 @@ pub struct Fencing {
     pub retention: Option<Duration>,
 }
 
-/// A node's answer.
+/// A node's reply, or why there is none.
+pub(crate) type Answer = Result<Reply, Fault>;
+
+/// A node's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Acquire, heal: the key is ours.
@@ -109,49 +111,4 @@ pub enum Reply {
     Missing,
     /// Raise, extend or release: the key holds another token.
     Foreign,
-}
-
-/// The random value of a lock key: one per attempt, proves ownership.
-///
-/// It is a capability, so `Debug` does not show it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OwnerToken(Uuid);
-
-impl OwnerToken {
-    /// Returns a new token (UUID v4) from the system's random source.
-    pub fn random() -> Self {
-        OwnerToken(Uuid::new_v4())
-    }
-
-    /// Returns the value as it stands on the nodes: 36 characters.
-    pub fn value(&self) -> String {
-        self.0.hyphenated().to_string()
-    }
-
-    /// Returns the token with this value; `None` if it is no token.
-    pub fn from_value(value: &str) -> Option<Self> {
-        // As it stands on the nodes, and in no other of the ways to write it.
-        let token = (value.len() == 36).then(|| Uuid::try_parse(value).ok())??;
-        Some(OwnerToken(token))
-    }
-
-    /// Returns the token in hyphenated form.
-    pub(crate) fn text(&self) -> [u8; 36] {
-        let mut buffer = [0; 36];
-        self.0.hyphenated().encode_lower(&mut buffer);
-        buffer
-    }
-}
-
-impl From<u128> for OwnerToken {
-    /// Returns a token of your choice, for tests. Any client that knows it can delete the lock.
-    fn from(number: u128) -> Self {
-        OwnerToken(Uuid::from_u128(number))
-    }
-}
-
-impl fmt::Debug for OwnerToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OwnerToken(..)")
-    }
 }

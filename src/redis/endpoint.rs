@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::NodeConfig;
 use super::address::Addresses;
+use super::node_config::NodeConfig;
 use super::probe::RunIds;
 use super::time::ServerTime;
 use crate::protocol::memory::MemoryId;

@@ -12,10 +12,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Part;
 use super::endpoint::Endpoint;
 use super::link::Link;
-use super::membership::{Beginning, Decision, LookAnswer, Membership};
+use super::membership::{Beginning, Decision, LookAnswer, Membership, Part};
 use super::pipeline::Pipeline;
 use super::registrar::{Act, Registered, Registrar, Registration};
 use crate::node::{Fault, NodeState};

@@ -7,7 +7,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Part;
 use super::admission::Admission;
 use super::registrar::{Other, Registered};
 use super::this_process;
@@ -20,6 +19,24 @@ use crate::sys::clock::Moment;
 const SHORTEST_SETTLING: Duration = Duration::from_millis(2_500);
 /// For so much of a period after a look, something counts. The rest is for clocks that tick differently.
 const FRESH_PERCENT: u32 = 98;
+
+/// What part a client takes among those that use the same nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It registers its list of nodes, and keeps to the list that others use.
+    Full,
+    /// It takes no locks, so others need not know of it.
+    Observer,
+    /// It takes locks that nobody else can want.
+    Alone,
+}
+
+impl Part {
+    /// Whether the list of nodes is registered.
+    pub(super) fn registers(self) -> bool {
+        self == Part::Full
+    }
+}
 
 pub(super) struct Membership {
     period: Duration,

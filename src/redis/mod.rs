@@ -79,6 +79,7 @@ use address::Addresses;
 use announcements::Announcements;
 use endpoint::Endpoint;
 use members::{Member, Members};
+pub(crate) use membership::Part;
 use pipeline::Pipeline;
 use probe::RunIds;
 use time::ServerTime;
@@ -107,24 +108,6 @@ pub(crate) struct Settings {
     /// No lease lives longer.
     pub(crate) longest_ttl: Duration,
     pub(crate) part: Part,
-}
-
-/// What part a client takes among those that use the same nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// It registers its list of nodes, and keeps to the list that others use.
-    Full,
-    /// It takes no locks, so others need not know of it.
-    Observer,
-    /// It takes locks that nobody else can want.
-    Alone,
-}
-
-impl Part {
-    /// Whether the list of nodes is registered.
-    fn registers(self) -> bool {
-        self == Part::Full
-    }
 }
 
 impl RedisNode {

@@ -35,7 +35,7 @@ pub struct NodeConfig {
     config: Config,
     credentials: Option<CredentialsProvider>,
     #[cfg(feature = "tls")]
-    tls: Option<super::TlsOptions>,
+    tls: Option<super::tls::TlsOptions>,
 }
 
 impl NodeConfig {
@@ -132,10 +132,10 @@ impl NodeConfig {
     /// # Errors
     /// [`TlsError`](crate::TlsError) if a certificate or key cannot be read.
     #[cfg(feature = "tls")]
-    pub fn with_tls(mut self, options: &super::TlsOptions) -> Result<Self, super::TlsError> {
+    pub fn with_tls(mut self, options: &super::tls::TlsOptions) -> Result<Self, super::tls::TlsError> {
         if self.uses_tls() {
             self.config.tls = Some(options.connector()?.into());
-            self.tls = Some(options.clone()).filter(super::TlsOptions::has_files);
+            self.tls = Some(options.clone()).filter(super::tls::TlsOptions::has_files);
         }
         Ok(self)
     }
@@ -235,7 +235,7 @@ fn over_tcp(text: &str, url: &Url, tls: bool) -> Result<NodeConfig, String> {
 
 #[cfg(feature = "tls")]
 fn encrypted(config: Config) -> Result<Config, String> {
-    let connector = super::TlsOptions::default()
+    let connector = super::tls::TlsOptions::default()
         .connector()
         .map_err(|error| error.to_string())?;
     Ok(Config {

@@ -24,12 +24,10 @@ use super::time::ServerTime;
 use crate::node::{Action, Fault, NodeState, Reply, Request};
 use crate::protocol::memory::MemoryId;
 use crate::sys::mutex::lock;
-use state::State;
+use state::{LONG_QUEUE, State};
 
 /// Most requests in one script call: keeps a call well below a millisecond of the server's time.
 const LARGEST_BATCH: usize = 128;
-/// From this length on, the queue is searched for requests whose caller is gone.
-const LONG_QUEUE: usize = 1_024;
 
 pub(super) struct Pipeline {
     state: Mutex<State>,

@@ -10,10 +10,11 @@ use fred::types::Value;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
+use super::address::Addresses;
 use super::fault;
 use super::fred_client::{self, command};
+use super::node_config::NodeConfig;
 use super::this_process::readable;
-use super::{NodeConfig, address::Addresses};
 use crate::node::Fault;
 use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
 use crate::protocol::view::View;

@@ -9,9 +9,9 @@ use tokio_util::bytes::{BufMut, BytesMut};
 use super::fault;
 use super::resp::{self, Value};
 use crate::node::{
-    Action, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request, WaitNotice,
+    Action, Fault, Fencing, LONGEST_SLOT, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request, Sender,
+    Successor, Turn, WaitNotice, WaiterId,
 };
-use crate::node::{LONGEST_SLOT, Sender, Successor, Turn, WaiterId};
 use crate::options::RECORD_SUFFIX;
 use crate::protocol::memory::Record;
 use crate::protocol::token::FencingToken;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::Instant;
 
-use super::{Answer, Nodes};
 use crate::context::Context;
 use crate::node::{Action, Fault, Fencing, Node, NodeState, Reply, Request};
+use crate::node::{Answer, Nodes};
 use crate::protocol::fencing::credible;
 use crate::sys::runtime::Runtime;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
-use super::Nodes;
 use crate::context::Context;
 use crate::node::Fault;
+use crate::node::Nodes;
 use crate::protocol::quorum::quorum;
 use crate::sys::timer::sleep_until;
 use crate::votes::Votes;

@@ -6,10 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::TestbedError;
+use super::error::{TestbedError, VARIABLE};
 
-/// Names the server binary when the builder does not.
-pub(crate) const VARIABLE: &str = "QUORLOCK_REDIS_SERVER";
 /// Looked for on the PATH, in this order.
 const SERVERS: [&str; 2] = ["valkey-server", "redis-server"];
 

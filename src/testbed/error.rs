@@ -2,6 +2,9 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
+/// The environment variable that names the server binary, if the builder does not.
+pub(super) const VARIABLE: &str = "QUORLOCK_REDIS_SERVER";
+
 /// Why a testbed, or one of its nodes, could not do what it was asked to do.
 ///
 /// A node is named by its index, counted from 0.
@@ -12,7 +15,7 @@ pub enum TestbedError {
     #[error(
         "no Redis server found (looked for {looked_for}): install one (`apt-get install redis-server` or \
          `brew install redis`), or set {variable} to the path of a redis-server or valkey-server",
-        variable = super::binary::VARIABLE
+        variable = VARIABLE
     )]
     ServerMissing {
         /// The names or the path that were tried.

@@ -11,74 +11,66 @@ use std::{
 use tokio::time::timeout;
 
 use super::{
-    Proxy, TestbedError, Value,
-    engine::Handle,
-    resp,
-    seat::{Plan, Seat},
+    background::Handle,
+    error::TestbedError,
+    proxy::Proxy,
+    resp::{self, Value},
     server::{Server, connect},
+    slot::{Data, Plan, Slot},
 };
 
 /// How long a command may take.
 const COMMAND_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a restarted server finds of the data it had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
-    /// Everything: each write was on disk before it was acknowledged.
-    Keep,
-    /// Nothing, as after the loss of the disk.
-    Wipe,
-}
-
 /// One Redis master of a [`Testbed`](super::Testbed). It keeps its address, folder and proxy when its server is killed
 /// and restarted.
 pub struct TestNode {
-    seat: Arc<Seat>,
-    engine: Handle,
+    slot: Arc<Slot>,
+    background: Handle,
     proxy: Option<Proxy>,
 }
 
 impl TestNode {
-    /// Starts a node on a free port. To be called on the engine.
+    /// Starts a node on a free port. To be called on the background thread.
     pub(crate) async fn start(
         node: usize,
         plan: Plan,
         folder: PathBuf,
-        engine: Handle,
+        background: Handle,
     ) -> Result<TestNode, TestbedError> {
-        let seat = Seat::open(node, &plan, folder).await?;
+        let slot = Slot::open(node, &plan, folder).await?;
         let proxy = if plan.proxies {
-            Some(Proxy::start(&engine, seat.spec.addr)?)
+            Some(Proxy::start(&background, slot.spec.addr)?)
         } else {
             None
         };
         Ok(TestNode {
-            seat: Arc::new(seat),
-            engine,
+            slot: Arc::new(slot),
+            background,
             proxy,
         })
     }
 
     /// What a client should use, with the password if there is one: the proxy where there is one, else the server.
     pub fn url(&self) -> String {
-        self.seat.url(self.addr())
+        self.slot.url(self.addr())
     }
 
     /// The server itself, past the proxy.
     pub fn direct_url(&self) -> String {
-        self.seat.url(self.direct_addr())
+        self.slot.url(self.direct_addr())
     }
 
     /// The server's Unix socket as `redis+unix:///path`, past the proxy; `None` unless the testbed was built
     /// [with Unix sockets](super::TestbedBuilder::unix_sockets).
     pub fn unix_url(&self) -> Option<String> {
-        self.seat.unix_url()
+        self.slot.unix_url()
     }
 
     /// The server's TLS port as `rediss://…`, past the proxy; `None` unless the testbed was built
     /// [with TLS](super::TestbedBuilder::tls).
     pub fn tls_url(&self) -> Option<String> {
-        self.seat.tls_url()
+        self.slot.tls_url()
     }
 
     /// The address behind [`url`](TestNode::url).
@@ -88,17 +80,17 @@ impl TestNode {
 
     /// The address of the server itself.
     pub fn direct_addr(&self) -> SocketAddr {
-        self.seat.spec.addr
+        self.slot.spec.addr
     }
 
     /// The node's own folder: `data/` and `server.log`. It goes away with the testbed.
     pub fn folder(&self) -> &Path {
-        &self.seat.spec.folder
+        &self.slot.spec.folder
     }
 
     /// The pid of the server; `None` while there is none.
     pub fn pid(&self) -> Option<u32> {
-        self.seat.pid()
+        self.slot.pid()
     }
 
     /// The proxy in front of the node, if the testbed was built [with proxies](super::TestbedBuilder::proxies).
@@ -116,8 +108,8 @@ impl TestNode {
     ///
     /// The kill is carried out also when the future is dropped after its first poll.
     pub async fn kill(&self) -> Result<(), TestbedError> {
-        let seat = self.seat.clone();
-        self.engine.run(async move { seat.kill().await }).await
+        let slot = self.slot.clone();
+        self.background.run(async move { slot.kill().await }).await
     }
 
     /// Stops the server (SIGSTOP): it keeps its connections and answers nothing, and what it is sent waits in the
@@ -127,7 +119,7 @@ impl TestNode {
     ///
     /// [`TestbedError::NotRunning`] when there is no server.
     pub fn stop(&self) -> Result<(), TestbedError> {
-        self.seat.signal("STOP")
+        self.slot.signal("STOP")
     }
 
     /// Lets a stopped server go on (SIGCONT). It then executes what it was sent meanwhile.
@@ -136,7 +128,7 @@ impl TestNode {
     ///
     /// [`TestbedError::NotRunning`] when there is no server.
     pub fn resume(&self) -> Result<(), TestbedError> {
-        self.seat.signal("CONT")
+        self.slot.signal("CONT")
     }
 
     /// Starts the server again on the same port, killing it first if it runs. Returns when it answers PING.
@@ -150,8 +142,8 @@ impl TestNode {
     ///
     /// The restart is carried out also when the future is dropped after its first poll.
     pub async fn restart(&self, data: Data) -> Result<(), TestbedError> {
-        let seat = self.seat.clone();
-        self.engine.run(async move { seat.restart(data).await }).await
+        let slot = self.slot.clone();
+        self.background.run(async move { slot.restart(data).await }).await
     }
 
     /// Sends one command over a fresh connection to the server itself, and returns its answer. An error the server
@@ -165,7 +157,7 @@ impl TestNode {
     ///
     /// The command may be executed also when the future is dropped.
     pub async fn command(&self, args: &[&str]) -> Result<Value, TestbedError> {
-        let spec = self.seat.spec.clone();
+        let spec = self.slot.spec.clone();
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         let calling = async move {
             let broken = |source| TestbedError::Connection {
@@ -185,12 +177,12 @@ impl TestNode {
             };
             timeout(COMMAND_WITHIN, asking).await.unwrap_or(Err(late))
         };
-        self.engine.run(calling).await
+        self.background.run(calling).await
     }
 
     /// Takes the server, for the end of the testbed. None comes after it.
     pub(crate) fn close(&self) -> Option<Server> {
-        self.seat.close()
+        self.slot.close()
     }
 }
 

@@ -21,10 +21,10 @@ use tokio::{
 };
 
 use super::{
-    TestbedError,
-    engine::Handle,
+    background::Handle,
+    error::TestbedError,
+    forward::{self, Client, Path},
     port::Port,
-    pump::{self, Path},
 };
 
 /// A TCP proxy in front of a node. Its address stays the same whatever happens to the node or to the proxy.
@@ -55,8 +55,8 @@ enum Order {
 }
 
 impl Proxy {
-    pub(crate) fn start(engine: &Handle, server: SocketAddr) -> Result<Proxy, TestbedError> {
-        let _runtime = engine.enter();
+    pub(crate) fn start(background: &Handle, server: SocketAddr) -> Result<Proxy, TestbedError> {
+        let _runtime = background.enter();
         let port = Port::pick().map_err(TestbedError::system("find a port for a proxy"))?;
         let listener = port
             .listen()
@@ -74,7 +74,7 @@ impl Proxy {
             connections: JoinSet::new(),
             open: open.clone(),
         };
-        engine.spawn(desk.work(inbox));
+        background.spawn(desk.work(inbox));
         Ok(Proxy { addr, orders, open })
     }
 
@@ -260,7 +260,7 @@ impl CleanupInbox {
     fn connect(&mut self, client: TcpStream) {
         let client = Client::new(client, self.open.clone());
         self.connections
-            .spawn(pump::carry(client, self.server, self.path.subscribe()));
+            .spawn(forward::carry(client, self.server, self.path.subscribe()));
     }
 }
 
@@ -276,30 +276,5 @@ fn stop_listening(listener: TcpListener) -> io::Result<()> {
     match socket.shutdown(Shutdown::Both) {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()), // macOS: nothing but closing helps
         done => done,
-    }
-}
-
-/// A client's connection. Counted while it lives.
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
-    open: Arc<AtomicUsize>,
-}
-
-impl Client {
-    fn new(stream: TcpStream, open: Arc<AtomicUsize>) -> Client {
-        open.fetch_add(1, Ordering::AcqRel);
-        Client { stream, open }
-    }
-}
-
-impl AsRef<TcpStream> for Client {
-    fn as_ref(&self) -> &TcpStream {
-        &self.stream
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::AcqRel);
     }
 }

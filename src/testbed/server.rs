@@ -16,7 +16,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{TestbedError, Value, engine::blocking, guard::Guard, resp};
+use super::{
+    background::blocking,
+    error::TestbedError,
+    guard::Guard,
+    resp::{self, Value},
+};
 
 /// How long a server may take to answer its first PING.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -59,7 +64,7 @@ impl From<TestbedError> for Failure {
 }
 
 impl Server {
-    /// Starts the server and waits until it answers. To be called on the engine.
+    /// Starts the server and waits until it answers. To be called on the background thread.
     pub(crate) async fn launch(spec: Arc<Spec>) -> Result<Server, Failure> {
         let mut log = Log::of(&spec);
         let to_start = spec.clone();

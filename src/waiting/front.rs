@@ -10,12 +10,11 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use crate::context::Context;
-use crate::node::ReleaseKind;
-use crate::node::{Action, OwnerToken, Reply, Request};
+use crate::node::{Action, Nodes, OwnerToken, ReleaseKind, Reply, Request};
 use crate::options::MAX_TTL;
 use crate::protocol::election;
 use crate::protocol::quorum::quorum;
-use crate::round::{Nodes, ask};
+use crate::round::ask;
 use crate::sys::timer::sleep_until;
 use crate::votes::Votes;
 

@@ -6,17 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::keys::claim::Heirs;
 use crate::node::ReleaseNotice;
 use crate::sys::mutex::lock;
 
-use super::queue::Queue;
+use super::queue::{LocalLease, Queue};
 use super::registry::{QueueRef, Queues};
-
-/// A lease of this process, which is held until some time.
-pub(crate) trait LocalLease: Send + Sync {
-    fn until(&self) -> Instant;
-}
 
 /// A lock that is held in this process.
 pub(crate) struct LocalHolder<T: Send + 'static> {
@@ -66,14 +60,16 @@ impl<T> HolderSlot<T> {
     }
 }
 
-impl<T: Send + 'static> Heirs for LocalHolder<T> {
-    fn notice(&self) -> ReleaseNotice {
+impl<T: Send + 'static> LocalHolder<T> {
+    /// The lock is about to be given up. Returns the announcement for other processes.
+    pub(crate) fn notice(&self) -> ReleaseNotice {
         let queue = &self.queue_ref.queue;
         let anybody_waits = queue.waiting.load(SeqCst) > 0;
         lock(&queue.fairness).given_up(anybody_waits, Instant::now())
     }
 
-    fn freed(&self) {
+    /// The deletions have been sent. Wakes the first waiter.
+    pub(crate) fn freed(&self) {
         let queue = &self.queue_ref.queue;
         lock(&queue.state).leases.retain(|(id, _)| *id != self.id);
         if queue.waiting.load(SeqCst) > 0 {
@@ -81,7 +77,8 @@ impl<T: Send + 'static> Heirs for LocalHolder<T> {
         }
     }
 
-    fn heard(&self) {
+    /// A node has told a listener of the release: another process may wait, so listen, too.
+    pub(crate) fn heard(&self) {
         let QueueRef { queues, key, queue } = &self.queue_ref;
         if lock(&queue.state).releases.is_some() {
             return;

@@ -14,7 +14,8 @@ mod retry;
 mod ticket;
 
 pub(crate) use front::FrontWaiter;
-pub(crate) use local_holder::LocalLease;
+pub(crate) use local_holder::LocalHolder;
+pub(crate) use queue::LocalLease;
 pub(crate) use registry::Queues;
 pub(crate) use retry::Retry;
 pub(crate) use ticket::Ticket;

@@ -14,8 +14,12 @@ use crate::options::RequestParams;
 use crate::sys::mutex::lock;
 
 use super::fairness::Fairness;
-use super::local_holder::LocalLease;
 use super::releases::ReleaseWatch;
+
+/// A lease of this process, which is held until some time.
+pub(crate) trait LocalLease: Send + Sync {
+    fn until(&self) -> Instant;
+}
 
 /// How long a queue is remembered after its last task has left it: its subscriptions, and what is known of other processes.
 pub(super) const REMEMBERED: Duration = Duration::from_millis(300);

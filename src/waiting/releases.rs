@@ -6,10 +6,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::node::OwnerToken;
-use crate::node::{Listener, Listening, ReleaseKind, ReleaseNotice, ReleaseSink, WaitNotice};
+use crate::node::{
+    Listener, Listening, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, ReleaseSink, WaitNotice,
+};
 use crate::protocol::quorum::quorum;
-use crate::round::Nodes;
 use crate::sys::mutex::lock;
 
 use super::fairness::Fairness;

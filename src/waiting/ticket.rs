@@ -167,10 +167,9 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::keys::claim::Heirs;
+    use crate::node::Nodes;
     use crate::node::{ReleaseKind, Sender, WaiterId};
     use crate::options::LockOptions;
-    use crate::round::Nodes;
     use crate::waiting::queue::REMEMBERED;
     use std::sync::Mutex;
     use tokio::time::timeout;

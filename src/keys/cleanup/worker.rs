@@ -10,10 +10,14 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{BUDGET, Entry, MOST_IN_FLIGHT, PendingDelete};
-use crate::node::{Fault, Node, Reply};
+use super::super::pending_delete::{Entry, PendingDelete};
+use crate::node::{Answer, Fault, Node, Reply};
 use crate::protocol::backoff::Backoff;
-use crate::round::Answer;
+
+/// Time for a node to answer a deletion. Generous, because no caller waits for it.
+pub(super) const BUDGET: Duration = Duration::from_secs(1);
+/// Most deletions in flight to a node that answers.
+pub(super) const MOST_IN_FLIGHT: usize = 128;
 
 /// Shortest and longest delay between deletions that are sent to a node that fails. Only one is in flight then.
 const FASTEST: Duration = Duration::from_millis(20);

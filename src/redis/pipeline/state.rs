@@ -11,10 +11,11 @@ use super::super::admission::Admission;
 use super::super::call::{InFlight, PendingRequest};
 use super::super::connection::Writer;
 use super::super::link::Link;
-use super::LONG_QUEUE;
 use crate::node::Fault;
 use crate::protocol::memory::MemoryId;
 
+/// From this length on, the queue is searched for requests whose caller has given up.
+pub(super) const LONG_QUEUE: usize = 1_024;
 /// Most calls in flight from the queue. More would only make the batches smaller.
 const MOST_CALLS: usize = 2;
 

@@ -12,12 +12,21 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::sleep;
 
 use super::{
-    Data, TestbedError,
-    engine::blocking,
+    background::blocking,
+    error::TestbedError,
     port::Port,
     resp,
     server::{Failure, Server, Spec, connect},
 };
+
+/// What a restarted server finds of the data it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// Everything: each write was on disk before it was acknowledged.
+    Keep,
+    /// Nothing, as after the loss of the disk.
+    Wipe,
+}
 
 /// How many ports are tried for a new node.
 const PORTS: usize = 10;
@@ -44,7 +53,7 @@ pub(crate) struct TlsFiles {
 }
 
 /// A node's place.
-pub(crate) struct Seat {
+pub(crate) struct Slot {
     pub(crate) spec: Arc<Spec>,
     unix_socket: Option<PathBuf>,
     taken: Mutex<Taken>,
@@ -73,9 +82,9 @@ struct Ports {
     tls: Option<Port>,
 }
 
-impl Seat {
-    /// Finds free ports and starts a server there. To be called on the engine.
-    pub(crate) async fn open(node: usize, plan: &Plan, folder: PathBuf) -> Result<Seat, TestbedError> {
+impl Slot {
+    /// Finds free ports and starts a server there. To be called on the background thread.
+    pub(crate) async fn open(node: usize, plan: &Plan, folder: PathBuf) -> Result<Slot, TestbedError> {
         let data = folder.join("data");
         fs::create_dir_all(&data).map_err(TestbedError::folder("make", &data))?;
         let unix_socket = plan.unix_sockets.then(|| folder.join("redis.sock"));
@@ -100,7 +109,7 @@ impl Seat {
                         server: Some(server),
                         closed: false,
                     });
-                    return Ok(Seat {
+                    return Ok(Slot {
                         spec,
                         unix_socket,
                         taken,

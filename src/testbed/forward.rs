@@ -1,5 +1,7 @@
 //! One proxied connection: two directions, each with a queue in between.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{future::Future, io, net::SocketAddr, time::Duration};
 
 use tokio::{
@@ -12,11 +14,34 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::proxy::Client;
-
 /// The most bytes read at once, and the most such pieces under way.
 const PIECE: usize = 16 * 1024;
 const PIECES: usize = 256;
+
+/// A client's connection. Counted while it lives.
+pub(super) struct Client {
+    pub(super) stream: TcpStream,
+    open: Arc<AtomicUsize>,
+}
+
+impl Client {
+    pub(super) fn new(stream: TcpStream, open: Arc<AtomicUsize>) -> Client {
+        open.fetch_add(1, Ordering::AcqRel);
+        Client { stream, open }
+    }
+}
+
+impl AsRef<TcpStream> for Client {
+    fn as_ref(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 /// The state of the network between clients and server.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +98,8 @@ async fn carry_client(mut client: Resets<Client>, server: SocketAddr, mut path: 
     }
     let (from_client, to_client) = client.stream.stream.split();
     let (from_server, to_server) = server.stream.split();
-    let there = pump(from_client, to_server, path.clone(), |path| path.to_server);
-    let back = pump(from_server, to_client, path, |path| path.from_server);
+    let there = forward(from_client, to_server, path.clone(), |path| path.to_server);
+    let back = forward(from_server, to_client, path, |path| path.from_server);
     let orderly = tokio::try_join!(there, back).is_ok();
     client.orderly = orderly;
     server.orderly = orderly;
@@ -87,7 +112,7 @@ enum Piece {
 }
 
 /// Moves one direction's bytes. An error means that the connection is to be reset.
-async fn pump(
+async fn forward(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     path: watch::Receiver<Path>,

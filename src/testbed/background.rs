@@ -7,22 +7,22 @@ use std::{future::Future, io, sync::mpsc, thread, time::Duration};
 
 use tokio::{runtime, sync::oneshot};
 
-use super::TestbedError;
+use super::error::TestbedError;
 
 /// Owns the thread. Dropping it cancels what still runs there and waits for the thread.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct Background {
     handle: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// Runs work on the engine.
+/// Runs work on the background thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle(runtime::Handle);
 
-impl Engine {
-    pub(crate) fn start() -> Result<Engine, TestbedError> {
+impl Background {
+    pub(crate) fn start() -> Result<Background, TestbedError> {
         let (stop, stopped) = oneshot::channel::<()>();
         let (started, ready) = mpsc::channel();
         let body = move || match runtime::Builder::new_current_thread().enable_all().build() {
@@ -43,7 +43,7 @@ impl Engine {
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("the thread ended")))
             .map_err(TestbedError::system("start the testbed's runtime"))?;
-        Ok(Engine {
+        Ok(Background {
             handle: Handle(handle),
             stop: Some(stop),
             thread: Some(thread),
@@ -55,7 +55,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for Background {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -65,7 +65,7 @@ impl Drop for Engine {
 }
 
 impl Handle {
-    /// Runs `work` on the engine and waits for it. The work goes on when the caller stops waiting.
+    /// Runs `work` on the background thread and waits for it. The work goes on when the caller stops waiting.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, TestbedError>> + Send + 'static,
@@ -73,7 +73,7 @@ impl Handle {
         self.0.spawn(work).await.unwrap_or(Err(TestbedError::Ended))
     }
 
-    /// Runs `work` on the engine.
+    /// Runs `work` on the background thread.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.0.spawn(work);
     }
@@ -84,7 +84,7 @@ impl Handle {
     }
 }
 
-/// Runs blocking `work` off the engine's thread. To be called on the engine.
+/// Runs blocking `work` off the background thread. To be called on the background thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, TestbedError> + Send + 'static,
 ) -> Result<T, TestbedError> {
