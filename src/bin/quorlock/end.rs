@@ -22,12 +22,17 @@ pub(crate) enum End {
 impl End {
     /// An end because of `signal`.
     pub(crate) fn by(signal: Signal) -> End {
-        match signal {
-            Signal::INT | Signal::QUIT => End::Interrupt {
+        End::of_command(signal.as_raw(), false)
+    }
+
+    /// The end of this process after the command was ended by the signal with this number.
+    pub(crate) fn of_command(number: i32, had_terminal: bool) -> End {
+        match Signal::from_named_raw(number) {
+            Some(signal @ (Signal::INT | Signal::QUIT)) => End::Interrupt {
                 signal,
-                for_group: false,
+                for_group: had_terminal,
             },
-            other => End::Code(exit::by_signal(other.as_raw())),
+            _ => End::Code(exit::by_signal(number)),
         }
     }
 

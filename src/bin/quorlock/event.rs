@@ -382,7 +382,7 @@ fn nodes(votes: &Votes) -> Value {
     votes.iter().map(node).collect()
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

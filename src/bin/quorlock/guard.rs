@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use crate::exit;
+use crate::exit::{self, Failure};
 
 /// How often the guard looks whether an orphaned group is gone.
 const LOOK: Duration = Duration::from_millis(10);
@@ -40,7 +40,11 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Starts one. `grace` is what the command gets between TERM and KILL if we die.
-    pub(crate) fn start(grace: Duration) -> io::Result<Guard> {
+    pub(crate) fn start(grace: Duration) -> Result<Guard, Failure> {
+        Guard::spawn(grace).map_err(not_started)
+    }
+
+    fn spawn(grace: Duration) -> io::Result<Guard> {
         // Also finds a binary that has been replaced since.
         let own = Path::new("/proc/self/exe");
         let program = if own.exists() {
@@ -69,8 +73,8 @@ impl Guard {
     }
 
     /// Waits until it is listening.
-    pub(crate) async fn ready(&mut self) -> io::Result<()> {
-        self.ready.read_u8().await.map(drop)
+    pub(crate) async fn ready(&mut self) -> Result<(), Failure> {
+        self.ready.read_u8().await.map(drop).map_err(not_started)
     }
 
     /// From now on, it guards this group.
@@ -120,6 +124,10 @@ impl Drop for Guard {
     }
 }
 
+fn not_started(error: io::Error) -> Failure {
+    Failure::system("start the guard process", &error)
+}
+
 /// `instant` on a clock of the system's, which other processes share.
 fn moment(instant: Instant) -> Duration {
     let (now, here) = (clock(), Instant::now());
@@ -135,11 +143,12 @@ fn clock() -> Duration {
     let id = ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]
     let id = ClockId::Monotonic;
-    let now = clock_gettime(id);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or(0),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    )
+    time(id)
+}
+
+/// What a clock of the system shows.
+pub(crate) fn time(clock: ClockId) -> Duration {
+    clock_gettime(clock).try_into().unwrap_or_default()
 }
 
 /// What the guard knows.

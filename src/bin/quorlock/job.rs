@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::args::Recipient;
 use crate::command;
 use crate::end::End;
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
 use crate::group;
 use crate::guard::Guard;
 use crate::orphans::{self, Awaited};
@@ -75,10 +75,10 @@ impl Job {
         mut guard: Guard,
     ) -> Result<Job, Failure> {
         let system = |doing| move |error: io::Error| Failure::system(doing, &error);
-        guard.ready().await.map_err(system("start the guard process"))?;
+        guard.ready().await?;
         let children = unix::signal(SignalKind::child()).map_err(system("watch over processes"))?;
         let terminal = Terminal::open();
-        let control = Signals::listen(&[Signal::CONT, Signal::WINCH]).map_err(system("listen to signals"))?;
+        let control = Signals::listen(&[Signal::CONT, Signal::WINCH])?;
         let (child, awaited) =
             orphans::spawn(|| command::spawn(command, environment), |child| Some(child.id()))?;
         let group = Pid::from_child(&child);
@@ -228,16 +228,9 @@ impl Job {
     pub(crate) fn finish(&mut self, ended: Ended) -> End {
         self.guard.dismiss();
         let had_terminal = self.reap(matches!(ended, Ended::Signal(_)));
-        let number = match ended {
-            Ended::Code(code) => return End::Code(u8::try_from(code).unwrap_or(u8::MAX)),
-            Ended::Signal(number) => number,
-        };
-        match Signal::from_named_raw(number) {
-            Some(signal @ (Signal::INT | Signal::QUIT)) => End::Interrupt {
-                signal,
-                for_group: had_terminal,
-            },
-            _ => End::Code(exit::by_signal(number)),
+        match ended {
+            Ended::Code(code) => End::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+            Ended::Signal(number) => End::of_command(number, had_terminal),
         }
     }
 

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use quorlock::{NodeList, Registrations};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::Members;
-use crate::event::short;
+use crate::event::{millis, short};
 use crate::exit::{self, Failure};
 use crate::report::Report;
 use crate::{fault, nodes, out};
@@ -16,10 +16,7 @@ pub(crate) async fn members(arguments: Members, report: &Report) -> Result<u8, F
     let urls = nodes::urls(&arguments.nodes)?;
     let builder = nodes::builder(&arguments.nodes, &urls)?.key_prefix(arguments.key_prefix);
     let found = builder.registrations().await.map_err(Failure::usage)?;
-    out::print(&match report.is_json() {
-        true => document(&found),
-        false => text(&found, urls.len()),
-    })?;
+    out::print(report, || document(&found), || text(&found, urls.len()))?;
     Ok(code(&found, urls.len()))
 }
 
@@ -31,11 +28,11 @@ fn code(found: &Registrations, asked: usize) -> u8 {
     }
 }
 
-fn document(found: &Registrations) -> String {
+fn document(found: &Registrations) -> Value {
     let list = |list: &NodeList| {
         json!({
             "nodes": words(&list.nodes), "clients": words(&list.clients), "registered_on": words(&list.registered_on),
-            "remaining_ms": u64::try_from(list.remaining.as_millis()).unwrap_or(u64::MAX),
+            "remaining_ms": millis(list.remaining),
         })
     };
     let lists: Vec<_> = found.lists.iter().map(list).collect();
@@ -46,7 +43,7 @@ fn document(found: &Registrations) -> String {
             json!({ "node": &**node, "reason": fault::kind(trouble), "trouble": trouble.to_string() })
         })
         .collect();
-    format!("{}\n", json!({ "lists": lists, "faults": faults }))
+    json!({ "lists": lists, "faults": faults })
 }
 
 fn words(list: &[Arc<str>]) -> Vec<&str> {

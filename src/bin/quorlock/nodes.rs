@@ -1,16 +1,24 @@
 //! Which nodes, and connecting to them.
 
 use std::env::VarError;
+use std::path::Path;
+use std::time::Duration;
 
+use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{Testbed, TestbedError};
 use quorlock::{ConnectError, NodeConfig, Redlock, RedlockBuilder};
+use tokio::time::timeout;
 
 use crate::args::Nodes;
 use crate::credentials;
+use crate::end::End;
 use crate::exit::{self, Failure};
+use crate::signals::Signals;
 
 /// Holds the nodes' URLs.
 pub(crate) const VARIABLE: &str = "QUORLOCK_NODES";
+/// How long the end may take to delete what is left on slow nodes. It expires by itself anyway.
+pub(crate) const CLEAN_UP: Duration = Duration::from_secs(2);
 
 /// The URLs: from the options, else from the environment.
 pub(crate) fn urls(nodes: &Nodes) -> Result<Vec<String>, Failure> {
@@ -125,8 +133,41 @@ pub(crate) fn not_connected(error: &ConnectError) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-/// Starts a testbed.
-pub(crate) async fn testbed(nodes: usize, server: Option<&std::path::Path>) -> Result<Testbed, Failure> {
+/// Returns the warnings about a node's settings, or why the node is not up.
+pub(crate) fn warnings(state: NodeState) -> Result<Vec<String>, Fault> {
+    match state {
+        NodeState::Up { warnings } => Ok(warnings),
+        NodeState::Down(fault) => Err(fault),
+        _ => Err(Fault::Disconnected {
+            reason: "no answer yet".into(),
+        }),
+    }
+}
+
+/// Waits until nothing is left on the nodes, for at most `limit`.
+pub(crate) async fn clean_up(redlock: &Redlock, limit: Duration) {
+    if timeout(limit, redlock.shutdown()).await.is_err() {
+        tracing::debug!("some nodes have not confirmed that the lock is deleted; it expires there by itself");
+    }
+}
+
+/// Starts a testbed, does `work` on it, and ends it. A signal during the start ends it at once.
+pub(crate) async fn with_testbed(
+    nodes: usize,
+    server: Option<&Path>,
+    signals: &mut Signals,
+    work: impl AsyncFnOnce(&Testbed, &mut Signals) -> Result<End, Failure>,
+) -> Result<End, Failure> {
+    let testbed = match signals.or(testbed(nodes, server)).await {
+        Ok(testbed) => testbed?,
+        Err(signal) => return Ok(End::by(signal)),
+    };
+    let end = work(&testbed, signals).await;
+    testbed.shutdown().await;
+    end
+}
+
+async fn testbed(nodes: usize, server: Option<&Path>) -> Result<Testbed, Failure> {
     let mut builder = Testbed::builder().nodes(nodes);
     if let Some(server) = server {
         builder = builder.server(server);

@@ -2,10 +2,21 @@
 
 use std::io::{ErrorKind, Write, stdout};
 
-use crate::exit::Failure;
+use serde_json::Value;
 
-/// Prints a result.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+use crate::exit::Failure;
+use crate::report::Report;
+
+/// Prints a result: as a document for programs, or as text for people.
+pub(crate) fn print(
+    report: &Report,
+    document: impl FnOnce() -> Value,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    let text = match report.is_json() {
+        true => format!("{}\n", document()),
+        false => text(),
+    };
     match stdout().lock().write_all(text.as_bytes()) {
         // A reader that has left needs no answer.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

@@ -4,27 +4,25 @@ use std::time::Duration;
 
 use quorlock::testbed::Testbed;
 use quorlock::{Lease, Redlock, ReleaseOutcome};
-use tokio::time::timeout;
 
 use crate::acquire::acquire;
 use crate::args::{Run, Wait};
+use crate::command;
 use crate::end::End;
 use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
 use crate::job::Job;
+use crate::nodes::{self, CLEAN_UP, clean_up};
 use crate::report::Report;
 use crate::signals::Signals;
 use crate::supervise::{Outcome, Times, supervise};
-use crate::{command, nodes};
 
 /// In the command's environment: what is locked.
 const RESOURCE: &str = "QUORLOCK_RESOURCE";
 /// And what tells the store that an earlier holder is an earlier one.
 const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
-/// How long the end may take to delete what is left on slow nodes. It expires by itself anyway.
-const CLEAN_UP: Duration = Duration::from_secs(2);
-/// The same, when a quorum has confirmed already.
+/// How long the end may take to delete what is left on slow nodes, when a quorum has confirmed already.
 const TIDY_UP: Duration = Duration::from_millis(300);
 
 pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure> {
@@ -45,13 +43,10 @@ pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure>
         let urls = nodes::urls(&arguments.nodes)?;
         return with_nodes(&arguments, &urls, times, &mut signals, report).await;
     }
-    let testbed: Testbed = match signals.or(nodes::testbed(5, None)).await {
-        Ok(testbed) => testbed?,
-        Err(signal) => return Ok(End::by(signal)),
+    let work = async |testbed: &Testbed, signals: &mut Signals| {
+        with_nodes(&arguments, &testbed.urls(), times, signals, report).await
     };
-    let code = with_nodes(&arguments, &testbed.urls(), times, &mut signals, report).await;
-    testbed.shutdown().await;
-    code
+    nodes::with_testbed(5, None, &mut signals, work).await
 }
 
 async fn with_nodes(
@@ -66,8 +61,7 @@ async fn with_nodes(
         Err(signal) => return Ok(End::by(signal)),
     };
     // It gets ready while the lock is being acquired.
-    let guard =
-        Guard::start(times.kill_after).map_err(|error| Failure::system("start the guard process", &error))?;
+    let guard = Guard::start(times.kill_after)?;
     let lease = match signals.or(lock(arguments, &redlock, report)).await {
         Ok(Ok(lease)) => lease,
         Ok(Err(failure)) => {
@@ -158,11 +152,4 @@ async fn under(
     let mut job = Job::start(&arguments.command, &environment, arguments.signal, guard).await?;
     report.event(&Event::Started { pid: job.pid() });
     Ok(supervise(&mut job, lease, times, signals, report).await)
-}
-
-/// Waits until nothing is left on the nodes, or for so long.
-async fn clean_up(redlock: &Redlock, limit: Duration) {
-    if timeout(limit, redlock.shutdown()).await.is_err() {
-        tracing::debug!("some nodes have not confirmed that the lock is deleted; it expires there by itself");
-    }
 }

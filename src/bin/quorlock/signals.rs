@@ -48,7 +48,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens to these signals, less those that were ignored when we were started (`nohup`, `&` in a script): they stay
     /// so for us, and for the command, which inherits that.
-    pub(crate) fn listen(signals: &[Signal]) -> io::Result<Signals> {
+    pub(crate) fn listen(signals: &[Signal]) -> Result<Signals, Failure> {
         let listen = |&signal: &Signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))
@@ -56,20 +56,17 @@ impl Signals {
         let heard = |signal: &&Signal| !is_ignored(**signal);
         let streams = signals.iter().filter(heard).map(listen);
         Ok(Signals {
-            streams: streams.collect::<io::Result<_>>()?,
+            streams: streams.collect::<io::Result<_>>().map_err(refused)?,
             suspension: None,
         })
     }
 
     /// Listens to all that a command is to get: what would end this process, and Ctrl-Z.
     pub(crate) fn for_command() -> Result<Signals, Failure> {
-        let listen = || {
-            Ok(Signals {
-                suspension: Some(Suspension::listen()?),
-                ..Signals::listen(FORWARDED)?
-            })
-        };
-        listen().map_err(|error: io::Error| Failure::system("listen to signals", &error))
+        Ok(Signals {
+            suspension: Some(Suspension::listen().map_err(refused)?),
+            ..Signals::listen(FORWARDED)?
+        })
     }
 
     /// The next one. Cancel safe.
@@ -112,6 +109,10 @@ impl Signals {
             }
         }
     }
+}
+
+fn refused(error: io::Error) -> Failure {
+    Failure::system("listen to signals", &error)
 }
 
 /// Whether the signal is ignored. Where there is no `/proc`, none is known to be.

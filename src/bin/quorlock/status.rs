@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use quorlock::ConnectError;
-use quorlock::node::{Fault, NodeState};
-use serde_json::json;
+use quorlock::node::Fault;
+use serde_json::{Value, json};
 
 use crate::args::Status;
-use crate::event::short;
+use crate::event::{millis, short};
 use crate::exit::{self, Failure};
 use crate::report::Report;
 use crate::{fault, nodes, out};
@@ -103,30 +103,20 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
         return Err(failure);
     }
     let verdict = Verdict::of(&lines);
-    out::print(&match report.is_json() {
-        true => document(&lines, &verdict),
-        false => text(&lines, &verdict),
-    })?;
+    out::print(report, || document(&lines, &verdict), || text(&lines, &verdict))?;
     Ok(failure.map_or(verdict.code(), |failure| failure.code))
 }
 
 fn line(node: quorlock::NodeStatus) -> Line {
-    let (up, fault, warnings) = match node.state {
-        NodeState::Up { warnings } => (true, node.left_out, warnings),
-        NodeState::Down(fault) => (false, Some(fault), Vec::new()),
-        _ => (false, Some(no_answer()), Vec::new()),
+    let (up, fault, warnings) = match nodes::warnings(node.state) {
+        Ok(warnings) => (true, node.left_out, warnings),
+        Err(fault) => (false, Some(fault), Vec::new()),
     };
     Line {
         node: node.name.to_string(),
         up,
         fault,
         warnings,
-    }
-}
-
-fn no_answer() -> Fault {
-    Fault::Disconnected {
-        reason: "no answer yet".into(),
     }
 }
 
@@ -153,7 +143,7 @@ fn explained(error: &ConnectError) -> Vec<Line> {
         .collect()
 }
 
-fn document(lines: &[Line], verdict: &Verdict) -> String {
+fn document(lines: &[Line], verdict: &Verdict) -> Value {
     let node = |line: &Line| {
         json!({
             "node": line.node, "up": line.up, "reason": line.fault.as_ref().map(fault::kind),
@@ -161,14 +151,10 @@ fn document(lines: &[Line], verdict: &Verdict) -> String {
         })
     };
     let nodes: Vec<_> = lines.iter().map(node).collect();
-    let quorum_in = verdict
-        .quorum_in
-        .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-    let all = json!({
+    json!({
         "nodes": nodes, "up": verdict.up, "ready": verdict.ready, "quorum": verdict.quorum,
-        "verdict": verdict.name(), "quorum_in_ms": quorum_in,
-    });
-    format!("{all}\n")
+        "verdict": verdict.name(), "quorum_in_ms": verdict.quorum_in.map(millis),
+    })
 }
 
 fn text(lines: &[Line], verdict: &Verdict) -> String {

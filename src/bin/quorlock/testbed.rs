@@ -4,6 +4,8 @@ use std::future::pending;
 use std::io::{Write, stdout};
 use std::time::Duration;
 
+use quorlock::testbed::Testbed;
+
 use crate::args::{self, Recipient};
 use crate::end::End;
 use crate::exit::{self, Failure};
@@ -24,33 +26,32 @@ pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result
             arguments.dead, arguments.nodes
         )));
     }
-    let starting = nodes::testbed(arguments.nodes, arguments.server.as_deref());
-    let testbed = match signals.or(starting).await {
-        Ok(testbed) => testbed?,
-        Err(signal) => return Ok(End::by(signal)),
-    };
+    let work =
+        async |testbed: &Testbed, signals: &mut Signals| on(testbed, &arguments, signals, report).await;
+    nodes::with_testbed(arguments.nodes, arguments.server.as_deref(), &mut signals, work).await
+}
+
+async fn on(
+    testbed: &Testbed,
+    arguments: &args::Testbed,
+    signals: &mut Signals,
+    report: &Report,
+) -> Result<End, Failure> {
     for node in testbed.nodes().iter().rev().take(arguments.dead) {
         node.kill()
             .await
             .map_err(|error| Failure::system("kill a node of the testbed", &error))?;
     }
     let urls = testbed.urls();
-    let code = if arguments.command.is_empty() {
-        let printed = stdout()
-            .lock()
-            .write_all(listed(&urls, arguments.export, report.is_json()).as_bytes());
-        match printed {
-            Ok(()) => {
-                let _ = signals.or(pending::<()>()).await;
-                Ok(End::Code(exit::OK))
-            }
-            Err(error) => Err(Failure::system("print the URLs", &error)),
-        }
-    } else {
-        command(&arguments, &urls, &mut signals).await
-    };
-    testbed.shutdown().await;
-    code
+    if !arguments.command.is_empty() {
+        return command(arguments, &urls, signals).await;
+    }
+    stdout()
+        .lock()
+        .write_all(listed(&urls, arguments.export, report.is_json()).as_bytes())
+        .map_err(|error| Failure::system("print the URLs", &error))?;
+    let _ = signals.or(pending::<()>()).await;
+    Ok(End::Code(exit::OK))
 }
 
 fn listed(urls: &[String], export: bool, json: bool) -> String {
@@ -62,7 +63,7 @@ fn listed(urls: &[String], export: bool, json: bool) -> String {
 }
 
 async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signals) -> Result<End, Failure> {
-    let guard = Guard::start(GRACE).map_err(|error| Failure::system("start the guard process", &error))?;
+    let guard = Guard::start(GRACE)?;
     let urls = urls.join(",");
     let mut job = Job::start(
         &arguments.command,

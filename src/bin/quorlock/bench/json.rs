@@ -1,7 +1,5 @@
 //! The results for programs: one document. `docs/tool.md` says what is in it.
 
-use std::time::Duration;
-
 use serde_json::{Map, Value, json};
 
 use super::Results;
@@ -10,6 +8,7 @@ use super::hand_over::HandOver;
 use super::pairs::Pairs;
 use super::round_trips::Node;
 use super::tally::{Failures, Latencies};
+use crate::event::millis;
 
 pub(crate) fn document(results: &Results) -> Value {
     let plan = &results.plan;
@@ -111,8 +110,4 @@ fn failures(all: &Failures) -> Value {
 /// To a tenth.
 fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

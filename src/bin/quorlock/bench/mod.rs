@@ -22,6 +22,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use quorlock::node::NodeState;
+use quorlock::testbed::Testbed;
 use quorlock::{NodeStatus, Redlock, RedlockBuilder};
 use rustix::process::Signal;
 use tokio::time::{Instant, interval, sleep, sleep_until};
@@ -43,8 +44,7 @@ use tally::Parts;
 
 /// What ends it early.
 const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
-/// How long a measurement that was told to end may take to do so, and deleting what is left on slow nodes. It expires by
-/// itself anyway.
+/// How long a measurement that was told to end may take to do so.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the nodes' states are looked at while some are not known yet; that costs no message.
 const LOOK: Duration = Duration::from_millis(10);
@@ -91,21 +91,17 @@ impl Results {
 
 pub(crate) async fn bench(arguments: Bench, report: &Report) -> Result<End, Failure> {
     let plan = Plan::new(&arguments)?;
-    let mut signals =
-        Signals::listen(&ENDING).map_err(|error| Failure::system("listen to signals", &error))?;
+    let mut signals = Signals::listen(&ENDING)?;
     // Before anything is started: to be told after half a minute that there is no such folder is no use.
     let chart = arguments.chart.as_deref().map(Chart::open).transpose()?;
     let Some(size) = arguments.testbed else {
         let urls = nodes::urls(&arguments.nodes)?;
         return with_nodes(&arguments, &urls, plan, chart, &mut signals, report).await;
     };
-    let testbed = match signals.or(nodes::testbed(size, None)).await {
-        Ok(testbed) => testbed?,
-        Err(signal) => return Ok(End::by(signal)),
+    let work = async |testbed: &Testbed, signals: &mut Signals| {
+        with_nodes(&arguments, &testbed.urls(), plan, chart, signals, report).await
     };
-    let code = with_nodes(&arguments, &testbed.urls(), plan, chart, &mut signals, report).await;
-    testbed.shutdown().await;
-    code
+    nodes::with_testbed(size, None, &mut signals, work).await
 }
 
 async fn with_nodes(
@@ -142,12 +138,9 @@ async fn with_nodes(
         counters_expire_after: plan.fencing.then_some(plan.retention),
     });
     let results = measure(plan, &redlock, nodes, alone, signals, report).await;
-    clean_up(&redlock).await;
+    nodes::clean_up(&redlock, nodes::CLEAN_UP).await;
 
-    out::print(&match report.is_json() {
-        true => format!("{}\n", json::document(&results)),
-        false => text::text(&results),
-    })?;
+    out::print(report, || json::document(&results), || text::text(&results))?;
     if let Some(chart) = chart {
         chart.draw(&results)?;
     }
@@ -287,14 +280,5 @@ async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Waits until nothing is left on the nodes, or for so long.
-async fn clean_up(redlock: &Redlock) {
-    if tokio::time::timeout(PATIENCE, redlock.shutdown()).await.is_err() {
-        tracing::debug!(
-            "some nodes have not confirmed that the locks are deleted; they expire there by themselves"
-        );
     }
 }

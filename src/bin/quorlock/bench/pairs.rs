@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::{Redlock, ReleaseOutcome};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::plan::{Plan, Window};
 use super::tally::{Failures, Latencies, PAUSE, Parts, ended, lock};
+use crate::guard::time;
 
 /// What so many tasks did.
 #[derive(Clone, Debug, Default)]
@@ -167,9 +168,5 @@ fn panicked(all: &Mutex<Pairs>, panic: String) {
 }
 
 fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(
-        u64::try_from(time.tv_sec).unwrap_or(0),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
+    time(ClockId::ProcessCPUTime)
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::plan::{Plan, Window};
 use super::tally::{Failures, Latencies};
+use crate::nodes;
 
 /// A node that has failed so often in a row is not asked any more: each time might take as long as it may.
 const PATIENCE: u32 = 3;
@@ -71,33 +72,39 @@ impl Node {
 /// else happens meanwhile hits all of them.
 pub(crate) async fn round_trips(
     plan: &Plan,
-    nodes: &mut [Node],
+    measured: &mut [Node],
     alone: Vec<RedlockBuilder>,
     stop: &CancellationToken,
 ) {
-    let connecting = alone.into_iter().zip(&mut *nodes).map(async |(builder, node)| {
-        if node.trouble.is_some() {
-            return None;
-        }
-        match builder.connect().await {
-            Ok(redlock) => Some(redlock),
-            Err(error) => {
-                node.failures.add("connect", "other", error.to_string());
-                None
+    let connecting = alone
+        .into_iter()
+        .zip(&mut *measured)
+        .map(async |(builder, node)| {
+            if node.trouble.is_some() {
+                return None;
             }
-        }
-    });
+            match builder.connect().await {
+                Ok(redlock) => Some(redlock),
+                Err(error) => {
+                    node.failures.add("connect", "other", error.to_string());
+                    None
+                }
+            }
+        });
     let Some(redlocks) = stop.run_until_cancelled(join_all(connecting)).await else {
         return;
     };
     let asked: Vec<Asked<'_>> = redlocks
         .iter()
-        .zip(nodes)
+        .zip(measured)
         .enumerate()
         .filter_map(|(index, (redlock, node))| Some(Asked::new(redlock.as_ref()?, node, plan.of_node(index))))
         .collect();
     in_turns(plan, asked, stop).await;
-    let cleaning = redlocks.iter().flatten().map(super::clean_up);
+    let cleaning = redlocks
+        .iter()
+        .flatten()
+        .map(|redlock| nodes::clean_up(redlock, nodes::CLEAN_UP));
     join_all(cleaning).await;
 }
 
