@@ -181,17 +181,16 @@ pub(crate) struct Members {
     pub(crate) key_prefix: String,
 }
 
-/// Measure what a lock costs on these nodes, and say what that means
+/// Measure what a lock costs on these nodes, and say what to do about it
 ///
-/// Measures, one after the other: the round trip to each node; acquiring and releasing, one task; the same with many tasks
-/// at once; and how one lock is handed on among those who wait for it in this process. About half a minute.
+/// Measures, one after the other: the round trip to each node; acquiring and releasing a lock, by one task and by many at
+/// once; and how one lock is handed over among tasks of this process. Takes about half a minute.
 ///
-/// It takes real locks, under names of its own (bench:RANDOM:NUMBER, behind the prefix), and releases all of them. What stays are
-/// their counters, which expire by themselves within minutes. No other key is touched, and no setting of a server. It does keep
-/// the nodes as busy as it can: with --tasks 1, as busy as one client does.
+/// Takes real locks, under names of its own (bench:RANDOM:*, behind the prefix), and releases them. Only their counters stay, and
+/// expire by themselves within minutes. No other key and no setting of a server is touched. The nodes are kept busy meanwhile: with
+/// --tasks 1, as busy as one client keeps them.
 ///
-/// Ctrl-C ends it early, and shows what was measured until then. Ends with 0 if there is something to show, whatever it
-/// says, and with 69 if no lock could be acquired.
+/// Ctrl-C ends it early, and shows what was measured until then.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_BENCH)]
 pub(crate) struct Bench {

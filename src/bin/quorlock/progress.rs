@@ -1,27 +1,29 @@
 //! How far it is: a bar in the last line of the terminal.
 
-use std::borrow::Cow;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-const STEPS: u64 = 1_000;
+/// How often the time is shown anew.
+const TICK: Duration = Duration::from_millis(200);
 
 /// Nothing is shown at first.
 #[derive(Default)]
 pub(crate) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// Shows how much is done (0 to 1), and what is being done.
-    pub(crate) fn show(&mut self, progress: Option<(f64, String)>) {
-        let Some((done, what)) = progress else {
+    /// Shows which part of how many is being done, and what that is.
+    pub(crate) fn show(&mut self, progress: Option<(usize, usize, String)>) {
+        let Some((part, parts, what)) = progress else {
             if let Some(bar) = self.0.take() {
                 bar.finish_and_clear();
             }
             return;
         };
-        let bar = self.0.get_or_insert_with(bar);
-        bar.set_message(Cow::from(what));
-        bar.set_position((done * STEPS as f64) as u64);
+        let bar = self.0.get_or_insert_with(|| bar(parts));
+        bar.set_position(part as u64);
+        bar.set_message(what);
+        bar.enable_steady_tick(TICK);
     }
 
     /// Writes something else there, with the bar out of the way.
@@ -33,8 +35,8 @@ impl Progress {
     }
 }
 
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("quorlock: {bar:40} {percent:>3} %  {msg}");
-    ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr())
+fn bar(parts: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("quorlock: {bar:40} {pos}/{len}  {elapsed}  {msg}");
+    ProgressBar::with_draw_target(Some(parts as u64), ProgressDrawTarget::stderr())
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -35,7 +35,7 @@ pub(crate) struct Report {
 #[derive(Debug)]
 enum Order {
     Write(String),
-    Progress(Option<(f64, String)>),
+    Progress(Option<(usize, usize, String)>),
     Flush(SyncSender<()>),
 }
 
@@ -86,10 +86,10 @@ impl Report {
         let _ = self.lines.try_send(Order::Write(text));
     }
 
-    /// Shows how much is done (0 to 1), and what is being done; or `None`: nothing any more.
-    pub(crate) fn progress(&self, progress: Option<(f64, &str)>) {
+    /// Shows which part of how many is being done, and what that is; or `None`: nothing any more.
+    pub(crate) fn progress(&self, progress: Option<(usize, usize, &str)>) {
         if self.watched {
-            let progress = progress.map(|(done, what)| (done, what.to_owned()));
+            let progress = progress.map(|(part, parts, what)| (part, parts, what.to_owned()));
             let _ = self.lines.try_send(Order::Progress(progress));
         }
     }

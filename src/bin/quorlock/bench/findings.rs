@@ -1,16 +1,19 @@
-//! What the figures mean, in plain words.
+//! What the figures say about the nodes and the TTL, and advice.
 
-mod nodes;
-#[cfg(test)]
-mod tests;
+use std::time::Duration;
 
 use super::Results;
-use super::pairs::Pairs;
 use super::round_trips::Node;
-use super::text::{grouped, ms, whole};
+use super::tally::Failures;
+use super::text::ms;
+use humantime::format_duration as shown;
 
-/// Whoever gets a lock so much more often than the mean has an advantage.
-const UNFAIR: f64 = 1.5;
+/// A node that takes so many times as long as the others is slow,
+const SLOW: u32 = 3;
+/// if the difference is one that a network makes, and not a busy processor.
+const NOTICEABLE: Duration = Duration::from_micros(500);
+/// What a node may take should be so many times what one answer in a hundred takes.
+const ROOM: u32 = 10;
 
 /// Something to know, or to do something about.
 #[derive(Debug)]
@@ -21,185 +24,145 @@ pub(crate) struct Finding {
     pub(crate) text: String,
 }
 
-fn note(code: &'static str, text: String) -> Finding {
+fn finding(is_advice: bool, code: &'static str, text: impl Into<String>) -> Finding {
     Finding {
-        is_advice: false,
+        is_advice,
         code,
-        text,
+        text: text.into(),
     }
 }
 
-fn advice(code: &'static str, text: String) -> Finding {
-    Finding {
-        is_advice: true,
-        code,
-        text,
-    }
+fn advice(code: &'static str, text: impl Into<String>) -> Finding {
+    finding(true, code, text)
 }
 
 pub(crate) fn findings(results: &Results) -> Vec<Finding> {
     let mut all = Vec::new();
-    all.extend(build());
-    all.extend(cost(results));
-    all.extend(nodes::standing(results));
-    all.extend(nodes::slow(results));
-    all.extend(nodes::budget(results));
-    all.extend(nodes::fencing(results));
-    all.extend(throughput(&results.pairs));
-    all.extend(hand_over(results));
-    all.extend(failures(results));
-    all.extend(nodes::settings(results));
+    if cfg!(debug_assertions) {
+        let text = "This build of quorlock is not optimised, and several times slower than it could be: build it with --release.";
+        all.push(advice("unoptimised_build", text));
+    }
+    let mut voting = Vec::new();
+    for node in &results.nodes {
+        match trouble(results, node) {
+            Some(trouble) => all.push(trouble),
+            None => voting.push(node),
+        }
+    }
+    all.push(spare(results, voting.len()));
+    all.extend(slow(results, &voting));
+    all.extend(budget(results, &voting));
+    let of_loads = results.loads.iter().map(|load| (load.name(), &load.failures));
+    let of_nodes = voting.iter().map(|node| (node.name.to_string(), &node.failures));
+    all.extend(of_loads.chain(of_nodes).flat_map(failures));
+    for node in &results.nodes {
+        let warnings = node.state.iter().flatten();
+        all.extend(warnings.map(|warning| advice("node_settings", format!("{}: {warning}", node.name))));
+    }
     all
 }
 
-fn build() -> Option<Finding> {
-    cfg!(debug_assertions).then(|| {
-        advice(
-            "unoptimised_build",
-            "This is an unoptimised build of quorlock, and several times slower than it could be. Build it with --release.".to_owned(),
-        )
-    })
-}
-
-fn cost(results: &Results) -> Option<Finding> {
-    let one = results.pairs.first()?;
-    let (acquire, release) = (one.acquire.median()?, one.release.median()?);
-    let (rarely, longest) = (one.acquire.percentile(99.0)?, one.acquire.max()?);
-    Some(note(
-        "cost",
-        format!(
-            "A lock costs {} ms: {} to acquire it, {} to release it (medians). One acquire in a hundred takes more than {} ms; the longest took {}.",
-            ms(acquire + release),
-            ms(acquire),
-            ms(release),
-            ms(rarely),
-            ms(longest)
-        ),
-    ))
-}
-
-fn throughput(pairs: &[Pairs]) -> Option<Finding> {
-    let best = pairs
-        .iter()
-        .max_by(|a, b| a.per_second().total_cmp(&b.per_second()))?;
-    if pairs.len() < 2 || best.done() == 0 {
-        return None;
+/// Says why locks cannot count on a node. `None` if they can.
+fn trouble(results: &Results, node: &Node) -> Option<Finding> {
+    let (name, plan) = (&node.name, &results.plan);
+    if let Err(fault) = &node.state {
+        let text = format!("{name} is missing ({fault}).");
+        return Some(advice("node_missing", text));
     }
-    let rate = |pairs: &Pairs| grouped(whole(pairs.per_second()));
-    let mut text = match best.tasks {
-        1 => format!(
-            "This process takes and releases {} locks a second, one after the other, and no more with more tasks.",
-            rate(best)
-        ),
-        many => format!(
-            "This process takes and releases up to {} locks a second, with {}; one after the other, {}.",
-            rate(best),
-            tasks(many),
-            rate(&pairs[0])
-        ),
-    };
-    if best.cpu_percent() >= 80.0 {
-        text.push_str(&format!(
-            " It is busy for {:.0} % of a processor then: the limit is here as much as on the nodes.",
-            best.cpu_percent()
-        ));
-    }
-    Some(note("throughput", text))
-}
-
-fn hand_over(results: &Results) -> Vec<Finding> {
-    let Some(all) = &results.hand_over else {
-        return Vec::new();
-    };
-    let (Some(gap), Some(held), Some(unfairness)) = (all.gap.median(), all.held.median(), all.unfairness())
-    else {
-        return Vec::new();
-    };
-    let mut found = vec![note(
-        "hand_over",
-        format!(
-            "A lock that is waited for in the same process goes from one to the next in {} ms. Held for {} ms each time (--hold {}, and what timers add), it changes hands {} times a second.",
-            ms(gap),
-            ms(held),
-            humantime::format_duration(results.plan.hold),
-            grouped(whole(all.per_second()))
-        ),
-    )];
-    if unfairness > UNFAIR {
-        found.push(advice(
-            "unfair",
-            format!("One of the waiters got the lock {unfairness:.1} x as often as the mean."),
-        ));
-    }
-    found
-}
-
-fn failures(results: &Results) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let with_tasks = results
-        .pairs
-        .iter()
-        .map(|pairs| (tasks(pairs.tasks), &pairs.failures));
-    let handed = results
-        .hand_over
-        .iter()
-        .map(|all| ("hand-over".to_owned(), &all.failures));
-    let of_nodes = results
-        .nodes
-        .iter()
-        .filter(|node| !nodes::is_silent(results, node))
-        .map(|node| (node.name.to_string(), &node.failures));
-    for (place, failures) in with_tasks.chain(handed).chain(of_nodes) {
-        for (operation, kind, failed) in failures.iter() {
-            let (count, first) = (grouped(failed.count), &failed.first);
-            found.push(advice(
-                "failures",
-                format!("{place}: {operation} failed, {count} x {kind}. The first: {first}"),
-            ));
+    let taken = [&node.fenced, &node.plain][usize::from(plan.args.no_fencing)];
+    // The last are its votes for locks on all nodes: their words are about this node alone.
+    let failed = node.failures.iter().last();
+    match taken.median().or(node.first) {
+        Some(usual) if usual >= plan.args.ttl / 10 => {
+            let facts = format!("{name} is too slow to vote: it usually takes {} ms", ms(usual));
+            Some(advice("node_late", budgeted(plan.args.ttl, &facts, usual)))
         }
+        None if results.interrupted.is_none() || failed.is_some() => {
+            let no_time = "there was no time, use a longer --duration";
+            let why = failed.map_or(no_time, |(_, _, _, words)| words);
+            let text = format!("{name} is up, but was not measured: {why}");
+            Some(advice("node_unmeasured", text))
+        }
+        _ => None,
     }
-    found.extend(results.nodes.iter().filter_map(|node| faults(results, node)));
-    found
 }
 
-/// Why a node that voted now and then did not always. One that never did has been named.
-fn faults(results: &Results, node: &Node) -> Option<Finding> {
-    let part = results.part(&node.name);
-    if part.heard + part.not_waited_for == 0 {
-        return None;
+/// Counts the nodes that may fail.
+fn spare(results: &Results, voting: usize) -> Finding {
+    let (all, quorum) = (results.nodes.len(), results.quorum());
+    let counted = format!("{voting} of {all} nodes vote in time, and a lock needs {quorum}");
+    match voting.checked_sub(quorum) {
+        None => advice("no_quorum", format!("{counted}: that is no quorum.")),
+        Some(0) => advice("spare_nodes", format!("{counted}: none of them may fail.")),
+        Some(spare) => finding(
+            false,
+            "spare_nodes",
+            format!("{counted}: {spare} of them may fail."),
+        ),
     }
-    // That it is away has been said.
-    let is_news = |kind: &str| node.trouble.is_none() || kind != "not_connected";
-    let faults: Vec<String> = part
-        .faults
+}
+
+/// Names nodes that answer in time, but much later than the others, and says whether locks wait for them.
+fn slow(results: &Results, voting: &[&Node]) -> Vec<Finding> {
+    let measured = voting
         .iter()
-        .filter(|(kind, _)| is_news(kind))
-        .map(|(kind, count)| format!("{} x {kind}", grouped(*count)))
-        .collect();
-    (!faults.is_empty()).then(|| {
+        .filter_map(|node| Some((node.plain.median()?, &node.name)));
+    let mut measured: Vec<_> = measured.collect();
+    measured.sort_unstable();
+    let Some(&(usual, _)) = measured.get(measured.len().saturating_sub(1) / 2) else {
+        return Vec::new();
+    };
+    let fast = measured.partition_point(|(took, _)| *took < (usual * SLOW).max(usual + NOTICEABLE));
+    let quorum = results.quorum();
+    let felt = match fast >= quorum {
+        true => format!("Locks do not wait for it while {quorum} others are up."),
+        false => format!("Locks wait for it: only {fast} nodes are faster, and {quorum} are needed."),
+    };
+    let usual = ms(usual);
+    let told = |(took, name): &(Duration, _)| {
+        let took = ms(*took);
         advice(
-            "node_faults",
-            format!(
-                "{} gave no vote for some of the locks: {}.",
-                node.name,
-                faults.join(", ")
-            ),
+            "slow_node",
+            format!("{name} is slow: {took} ms, and {usual} for the usual node. {felt}"),
         )
+    };
+    measured[fast..].iter().map(told).collect()
+}
+
+/// Says whether the TTL leaves nodes enough time. `None` if nothing was timed.
+fn budget(results: &Results, voting: &[&Node]) -> Option<Finding> {
+    let ttl = results.plan.args.ttl;
+    let nodes = voting.iter().map(|node| (node.name.to_string(), &node.plain));
+    let loads = results.loads.iter().filter(|load| !load.contended);
+    let loads = loads.map(|load| (format!("acquire, {}", load.name()), &load.acquire));
+    let (took, what) = nodes
+        .chain(loads)
+        .filter_map(|(what, latencies)| Some((latencies.percentile(99.0)?, what)))
+        .max()?;
+    let facts = format!("One answer in a hundred takes {} ms or more ({what})", ms(took));
+    Some(match took * ROOM > ttl / 10 {
+        true => advice("node_budget", budgeted(ttl, &facts, took)),
+        false => finding(
+            false,
+            "node_budget",
+            format!("{facts}. A TTL of {} is long enough.", shown(ttl)),
+        ),
     })
 }
 
-pub(crate) fn tasks(number: usize) -> String {
-    match number {
-        1 => "one task".to_owned(),
-        _ => format!("{} tasks", grouped(number as u64)),
-    }
+/// Adds what a node may take, and the TTL with which a node may take `ROOM` times as long, in whole seconds.
+fn budgeted(ttl: Duration, facts: &str, took: Duration) -> String {
+    let enough = Duration::from_secs((took * 10 * ROOM).as_secs_f64().ceil() as u64);
+    let (ttl, budget, enough) = (shown(ttl), shown(ttl / 10), shown(enough));
+    format!("{facts}, and with a TTL of {ttl} a node has {budget} (a tenth). Use a TTL of {enough} or more.")
 }
 
-/// A ratio as a person wants it: two digits are precise enough.
-fn times(ratio: f64) -> String {
-    if ratio < 10.0 {
-        return format!("{ratio:.1}");
-    }
-    let unit = 10_f64.powf(ratio.log10().floor() - 1.0);
-    grouped(((ratio / unit).round() * unit) as u64)
+fn failures((place, failures): (String, &Failures)) -> Vec<Finding> {
+    let told = |(operation, kind, count, first)| {
+        advice(
+            "failures",
+            format!("{place}: {operation} failed, {count} x {kind}. The first: {first}"),
+        )
+    };
+    failures.iter().map(told).collect()
 }

@@ -1,110 +1,81 @@
 //! The results for programs: one document. `docs/tool.md` says what is in it.
 
-use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::Results;
 use super::findings::findings;
-use super::hand_over::HandOver;
-use super::pairs::Pairs;
-use super::round_trips::Node;
-use super::tally::{Failures, Latencies};
+use super::load::Load;
+use super::tally::{Failures, Latencies, PERCENTILES};
 use crate::event::millis;
+
+/// Increases when a member is removed, or its meaning changes.
+const SCHEMA_VERSION: u32 = 1;
 
 pub(crate) fn document(results: &Results) -> Value {
     let plan = &results.plan;
-    let found = findings(results);
-    let findings: Vec<Value> = found
-        .iter()
-        .map(|finding| {
-            let kind = if finding.is_advice { "advice" } else { "note" };
-            json!({"kind": kind, "code": finding.code, "text": finding.text})
+    let nodes = results.nodes.iter().map(|node| {
+        json!({
+            "node": &*node.name,
+            "up": node.state.is_ok(),
+            "trouble": node.state.as_ref().err().map(ToString::to_string),
+            "warnings": node.state.as_ref().ok().into_iter().flatten().collect::<Vec<_>>(),
+            "round_trip": latencies(&node.plain),
+            "round_trip_with_token": latencies(&node.fenced),
+            "failures": failures(&node.failures),
         })
-        .collect();
+    });
+    let (apart, contended): (Vec<_>, Vec<_>) = results.loads.iter().partition(|load| !load.contended);
+    let throughput: Vec<_> = apart.into_iter().map(of_load).collect();
+    let findings = findings(results).into_iter().map(|finding| {
+        let kind = if finding.is_advice { "advice" } else { "note" };
+        json!({"kind": kind, "code": finding.code, "text": finding.text})
+    });
     json!({
+        "schema_version": SCHEMA_VERSION,
         "keys": plan.keys(),
-        "ttl_ms": millis(plan.ttl),
+        "ttl_ms": millis(plan.args.ttl),
+        "node_budget_ms": millis(plan.args.ttl / 10),
         "lock_ttl_ms": millis(plan.lock_ttl),
-        "node_budget_ms": millis(plan.ttl / 10),
         "counter_retention_ms": millis(plan.retention),
-        "fencing": plan.fencing,
-        "duration_ms": millis(plan.duration),
+        "fencing": !plan.args.no_fencing,
+        "duration_ms": millis(plan.args.duration),
+        "hold_ms": plan.args.hold.as_secs_f64() * 1e3,
         "quorum": results.quorum(),
-        "nodes": results.nodes.iter().map(|node| of_node(results, node)).collect::<Vec<_>>(),
-        "throughput": results.pairs.iter().map(of_pairs).collect::<Vec<_>>(),
-        "hand_over": results.hand_over.as_ref().map(|all| of_hand_over(results, all)),
-        "findings": findings,
+        "nodes": nodes.collect::<Vec<_>>(),
+        "throughput": throughput,
+        "hand_over": contended.first().map(|load| of_load(load)),
+        "findings": findings.collect::<Vec<_>>(),
         "partial": results.interrupted.is_some(),
     })
 }
 
-fn of_node(results: &Results, node: &Node) -> Value {
-    let part = results.part(&node.name);
+fn of_load(load: &Load) -> Value {
     json!({
-        "node": &*node.name,
-        "up": node.trouble.is_none(),
-        "trouble": node.trouble,
-        "warnings": node.warnings,
-        "round_trip": latencies(&node.plain),
-        "round_trip_with_token": latencies(&node.fenced),
-        "failures": failures(&node.failures),
-        "heard": part.heard,
-        "not_waited_for": part.not_waited_for,
-        "faults": part.faults,
+        "tasks": load.tasks,
+        "locks_per_second": rounded(load.per_second),
+        "client_cpu_percent": rounded(load.cpu_percent),
+        "acquire": latencies(&load.acquire),
+        "release": latencies(&load.release),
+        "released_to_next_grant": latencies(&load.gap),
+        "failures": failures(&load.failures),
     })
 }
 
-fn of_pairs(pairs: &Pairs) -> Value {
-    json!({
-        "tasks": pairs.tasks,
-        "begun": pairs.begun,
-        "pairs": pairs.done(),
-        "pairs_per_second": rounded(pairs.per_second()),
-        "acquire": latencies(&pairs.acquire),
-        "release": latencies(&pairs.release),
-        "failures": failures(&pairs.failures),
-        "client_cpu_percent": rounded(pairs.cpu_percent()),
-    })
-}
-
-fn of_hand_over(results: &Results, all: &HandOver) -> Value {
-    json!({
-        "waiters": results.plan.waiters,
-        "hold_ms": results.plan.hold.as_secs_f64() * 1e3,
-        "grants_per_second": rounded(all.per_second()),
-        "grants": all.grants,
-        "most_by_mean": all.unfairness().map(|ratio| (ratio * 1e3).round() / 1e3),
-        "wait": latencies(&all.wait),
-        "held": latencies(&all.held),
-        "gap": latencies(&all.gap),
-        "failures": failures(&all.failures),
-    })
-}
-
-/// Null where there is none.
+/// Percentiles are null if nothing was timed.
 fn latencies(all: &Latencies) -> Value {
-    let mut fields = Map::new();
-    fields.insert("count".to_owned(), all.count().into());
-    for (name, percent) in [
-        ("p50_us", 50.0),
-        ("p90_us", 90.0),
-        ("p99_us", 99.0),
-        ("p99_9_us", 99.9),
-        ("max_us", 100.0),
-    ] {
-        let micros = all
-            .percentile(percent)
-            .map(|took| rounded(took.as_secs_f64() * 1e6));
-        fields.insert(name.to_owned(), json!(micros));
+    let mut members = json!({"count": all.count()});
+    for (name, percent) in PERCENTILES {
+        let micros = |took: Duration| rounded(took.as_secs_f64() * 1e6);
+        members[name.replace('.', "_") + "_us"] = json!(all.percentile(percent).map(micros));
     }
-    fields.into()
+    members
 }
 
 fn failures(all: &Failures) -> Value {
-    all.iter()
-        .map(|(operation, kind, failed)| {
-            json!({"operation": operation, "kind": kind, "count": failed.count, "first": failed.first})
-        })
-        .collect()
+    let told = |(operation, kind, count, first)| json!({"operation": operation, "kind": kind, "count": count, "first": first});
+    all.iter().map(told).collect()
 }
 
 /// To a tenth.

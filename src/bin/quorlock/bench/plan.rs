@@ -1,110 +1,90 @@
-//! What is going to be measured, with which locks, and for how long.
+//! What is measured, with which locks, and for how long.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use quorlock::{LockRequest, MAX_TTL, MIN_TTL, Redlock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::load::Load;
 use crate::args::Bench;
 use crate::exit::Failure;
 
-/// The locks of a measurement need not outlive it for long.
+/// The locks of a measurement need not outlive the measurement for long.
 const LONGEST_LIFE: Duration = Duration::from_secs(10);
 /// The shortest time that counters may be kept for: so many TTLs, and at least this.
 const RETENTION_IN_TTLS: u32 = 10;
 const SHORTEST_RETENTION: Duration = Duration::from_secs(5);
-/// What even a far node should not take to answer.
+/// Even a far node answers within this time.
 const LONG: Duration = Duration::from_secs(1);
-/// Measurements other than those with many tasks: round trips, one task, hand-over.
-const OTHERS: usize = 3;
 
 /// Everything that is decided before the first lock is taken.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Plan {
-    /// In front of the numbers that the names end in. New in each run.
+    /// Begins the names of all locks of this run. New in each run.
     name: String,
-    pub(crate) key_prefix: String,
-    /// The TTL that the results are judged by.
-    pub(crate) ttl: Duration,
-    /// That of the locks that are taken.
+    /// Here, `tasks` are ascending numbers, one first.
+    pub(crate) args: Bench,
+    /// The TTL of the locks that are taken.
     pub(crate) lock_ttl: Duration,
-    /// What a node may take to answer, with either.
+    /// What a node may take to answer a request for such a lock.
     pub(crate) node_budget: Duration,
     pub(crate) retention: Duration,
-    pub(crate) fencing: bool,
-    pub(crate) duration: Duration,
-    /// Numbers of tasks, ascending, one first.
-    pub(crate) tasks: Vec<usize>,
-    pub(crate) waiters: usize,
-    pub(crate) hold: Duration,
 }
 
 impl Plan {
-    pub(crate) fn new(arguments: &Bench) -> Result<Plan, Failure> {
-        let shown = humantime::format_duration;
-        let (ttl, duration, hold) = (arguments.ttl, arguments.duration, arguments.hold);
-        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
-            return Err(Failure::usage(format!(
-                "--ttl {} is out of bounds: 10ms to 365days",
-                shown(ttl)
-            )));
-        }
-        if duration.is_zero() || duration > Duration::from_secs(24 * 3_600) {
-            return Err(Failure::usage(format!(
-                "--duration {} is out of bounds: more than zero, at most 1day",
-                shown(duration)
-            )));
+    pub(crate) fn new(mut args: Bench) -> Result<Plan, Failure> {
+        let (shown, ms) = (humantime::format_duration, Duration::from_millis(1));
+        let (ttl, duration, hold) = (args.ttl, args.duration, args.hold);
+        for (option, value, bounds, told) in [
+            ("--ttl", ttl, MIN_TTL..=MAX_TTL, "10ms to 365days"),
+            ("--duration", duration, ms..=86_400_000 * ms, "1ms to 1day"),
+        ] {
+            if !bounds.contains(&value) {
+                let words = format!("{option} {} is out of bounds: {told}", shown(value));
+                return Err(Failure::usage(words));
+            }
         }
         if hold >= duration {
             return Err(Failure::usage(format!(
-                "--hold {} is no shorter than --duration {}: the lock would not be handed on",
+                "--hold {} is no shorter than --duration {}: the lock would not be handed over",
                 shown(hold),
                 shown(duration)
             )));
         }
         let lock_ttl = ttl.min(LONGEST_LIFE);
-        let mut tasks = [&[1], &*arguments.tasks].concat();
-        tasks.sort_unstable();
-        tasks.dedup();
+        args.tasks.push(1);
+        args.tasks.sort_unstable();
+        args.tasks.dedup();
         Ok(Plan {
             name: format!("bench:{:012x}:", fastrand::u64(..1 << 48)),
-            key_prefix: arguments.key_prefix.clone(),
-            ttl,
+            args,
             lock_ttl,
             node_budget: (ttl / 10).min(lock_ttl / 2),
             retention: SHORTEST_RETENTION.max(lock_ttl * RETENTION_IN_TTLS),
-            fencing: !arguments.no_fencing,
-            duration,
-            tasks,
-            waiters: arguments.waiters,
-            hold,
         })
     }
 
+    /// What is measured after the round trips: each number of tasks, and the hand-over.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = Load> {
+        let apart = self.args.tasks.iter().map(|&tasks| (tasks, false));
+        let loads = apart.chain([(self.args.waiters, true)]);
+        loads.map(|(tasks, contended)| Load::new(tasks, contended))
+    }
+
+    /// Counts the measurements.
     pub(crate) fn parts(&self) -> usize {
-        self.tasks.len() + OTHERS - 1
+        self.args.tasks.len() + 2
     }
 
     pub(crate) fn length(&self) -> Duration {
-        self.duration
-            .saturating_mul(u32::try_from(self.parts()).unwrap_or(u32::MAX))
+        self.args.duration * self.parts() as u32
     }
 
-    /// A resource of our own. The numbers of tasks come first.
-    pub(crate) fn name(&self, number: usize) -> String {
-        format!("{}{number}", self.name)
-    }
-
-    /// That which is handed on.
-    pub(crate) fn contended(&self) -> String {
-        self.name(self.most_tasks())
-    }
-
-    /// The two for the node with this index: the plain one, and the one with a token.
-    pub(crate) fn of_node(&self, index: usize) -> [String; 2] {
-        let first = self.most_tasks() + 1 + 2 * index;
-        [self.name(first), self.name(first + 1)]
+    /// Names a resource of this run.
+    pub(crate) fn name(&self, what: impl Display) -> String {
+        format!("{}{what}", self.name)
     }
 
     /// Begins to lock it.
@@ -116,24 +96,15 @@ impl Plan {
             .counter_retention(self.retention)
     }
 
-    /// Without a token, and with one where that is to be measured.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = bool> + use<> {
-        [false, true].into_iter().take(1 + usize::from(self.fencing))
-    }
-
-    /// What a node may take where it is measured by itself: longer than in a lock, so that what is too slow for locks is
-    /// measured as well.
+    /// What a node may take where it is measured by itself: longer than in a lock, so that a node that is too slow for locks
+    /// is measured as well.
     pub(crate) fn longest_answer(&self) -> Duration {
         self.node_budget.max(LONG).min(self.lock_ttl / 2)
     }
 
-    /// The keys, for people.
+    /// The pattern of the keys, for people.
     pub(crate) fn keys(&self) -> String {
-        format!("{}{}*", self.key_prefix, self.name)
-    }
-
-    fn most_tasks(&self) -> usize {
-        self.tasks.last().copied().unwrap_or(1)
+        format!("{}{}*", self.args.key_prefix, self.name)
     }
 }
 
@@ -146,12 +117,12 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// From now on.
-    pub(crate) fn open(length: Duration, stop: &CancellationToken) -> Window {
+    /// Opens now.
+    pub(crate) fn open(plan: &Plan, stop: &CancellationToken) -> Window {
         let from = Instant::now();
         Window {
             from,
-            until: from + length,
+            until: from + plan.args.duration,
             stop: stop.clone(),
         }
     }
@@ -173,8 +144,9 @@ impl Window {
         }
     }
 
-    /// For how long it has been open: at most for its length.
-    pub(crate) fn elapsed(&self) -> Duration {
-        Instant::now().min(self.until) - self.from
+    /// How often a second something happened that has happened so often, or took so many seconds.
+    pub(crate) fn per_second(&self, count: f64) -> f64 {
+        let elapsed = Instant::now().min(self.until) - self.from;
+        count / elapsed.as_secs_f64().max(1e-9)
     }
 }

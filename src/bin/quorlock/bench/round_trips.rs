@@ -1,10 +1,10 @@
-//! What each node takes by itself, seen from here: a lock on that node alone, one request at a time.
+//! Round trips to each node: a lock on that node alone, one request at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorlock::node::NodeState;
+use quorlock::node::Fault;
 use quorlock::{NodeStatus, Redlock, RedlockBuilder};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -13,13 +13,11 @@ use super::plan::{Plan, Window};
 use super::tally::{Failures, Latencies};
 use crate::nodes;
 
-/// A node that has failed so often in a row is not asked any more: each time might take as long as it may.
+/// After so many failures in a row a node is not asked any more: each time might take as long as the node may.
 const PATIENCE: u32 = 3;
-
-/// How often a node is asked in its turn at most. The first time, all have been idle for as long as the others took, which costs
-/// more.
+/// How often a node is asked in its turn at most. The first request costs more: the node was idle while the others had theirs.
 const TURN: u32 = 10;
-/// After which nothing more is begun in a turn.
+/// After this time nothing more is begun in a turn.
 const SLICE: Duration = Duration::from_millis(10);
 /// What a node that has just failed may take: it might hang.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -28,10 +26,9 @@ const AGAIN: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: Arc<str>,
-    pub(crate) warnings: Vec<String>,
-    /// Why there is nothing to measure.
-    pub(crate) trouble: Option<String>,
-    /// What a lock of the kind that is measured took the first time, which is not counted: it starts a counter.
+    /// Warnings about its settings, or why it is not up.
+    pub(crate) state: Result<Vec<String>, Fault>,
+    /// The time of the first lock, which starts a counter and does not count.
     pub(crate) first: Option<Duration>,
     /// `SET NX PX`: one request and its answer, and hardly any work for the server.
     pub(crate) plain: Latencies,
@@ -42,81 +39,62 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(status: NodeStatus) -> Node {
-        let mut node = Node {
+        Node {
             name: status.name,
-            warnings: Vec::new(),
-            trouble: None,
+            state: nodes::warnings(status.state),
             first: None,
             plain: Latencies::default(),
             fenced: Latencies::default(),
             failures: Failures::default(),
-        };
-        node.is_now(status.state);
-        node
-    }
-
-    /// Its state may change while others are measured.
-    pub(crate) fn is_now(&mut self, state: NodeState) {
-        self.trouble = match state {
-            NodeState::Up { warnings } => {
-                self.warnings = warnings;
-                None
-            }
-            NodeState::Down(fault) => Some(fault.to_string()),
-            _ => Some("no answer yet".to_owned()),
-        };
+        }
     }
 }
 
-/// Measures those of the nodes that are up; the builders are for one of them each. The nodes take turns, so that whatever
-/// else happens meanwhile hits all of them.
+/// Measures those of the nodes that are up; each builder is for one of them. The nodes take turns, so that whatever else
+/// happens meanwhile hits all of them.
 pub(crate) async fn round_trips(
     plan: &Plan,
     measured: &mut [Node],
     alone: Vec<RedlockBuilder>,
     stop: &CancellationToken,
 ) {
-    let connecting = alone
-        .into_iter()
-        .zip(&mut *measured)
-        .map(async |(builder, node)| {
-            if node.trouble.is_some() {
-                return None;
+    let connecting = alone.into_iter().zip(measured).enumerate();
+    let connecting = connecting.map(async |(index, (builder, node))| {
+        if node.state.is_err() {
+            return None;
+        }
+        match builder.connect().await {
+            Ok(redlock) => Some(Asked {
+                redlock,
+                node,
+                index,
+                failed: 0,
+                warm_after: Duration::ZERO,
+                used: Duration::ZERO,
+            }),
+            Err(error) => {
+                node.failures.add("connect", "other", &error);
+                None
             }
-            match builder.connect().await {
-                Ok(redlock) => Some(redlock),
-                Err(error) => {
-                    node.failures.add("connect", "other", error.to_string());
-                    None
-                }
-            }
-        });
-    let Some(redlocks) = stop.run_until_cancelled(join_all(connecting)).await else {
+        }
+    });
+    let Some(asked) = stop.run_until_cancelled(join_all(connecting)).await else {
         return;
     };
-    let asked: Vec<Asked<'_>> = redlocks
-        .iter()
-        .zip(measured)
-        .enumerate()
-        .filter_map(|(index, (redlock, node))| Some(Asked::new(redlock.as_ref()?, node, plan.of_node(index))))
-        .collect();
-    in_turns(plan, asked, stop).await;
-    let cleaning = redlocks
-        .iter()
-        .flatten()
-        .map(|redlock| nodes::clean_up(redlock, nodes::CLEAN_UP));
-    join_all(cleaning).await;
+    let mut asked: Vec<Asked<'_>> = asked.into_iter().flatten().collect();
+    in_turns(plan, &mut asked, stop).await;
+    let redlocks = asked.iter().map(|asked| &asked.redlock);
+    join_all(redlocks.map(|redlock| nodes::clean_up(redlock, nodes::CLEAN_UP))).await;
 }
 
-/// Whoever has had the least of the time has the next turn: in the time that a far node takes for one answer, near ones give
-/// many.
-async fn in_turns(plan: &Plan, mut asked: Vec<Asked<'_>>, stop: &CancellationToken) {
+/// The next turn is that of the node that has had the least of the time: while a far node gives one answer, near ones give many.
+async fn in_turns(plan: &Plan, asked: &mut [Asked<'_>], stop: &CancellationToken) {
     let warming = asked.iter_mut().map(|asked| asked.warm_up(plan));
     if stop.run_until_cancelled(join_all(warming)).await.is_none() {
         return;
     }
-    let window = Window::open(plan.duration, stop);
-    // All have had nothing of it yet. The near ones first: the time may be over after the first turn of a far one.
+    let window = Window::open(plan, stop);
+    // The near ones first: the time may be over after the first turn of a far one.
     asked.sort_by_key(|asked| asked.warm_after);
     while !window.is_over()
         && let Some(next) = asked
@@ -130,45 +108,34 @@ async fn in_turns(plan: &Plan, mut asked: Vec<Asked<'_>>, stop: &CancellationTok
     }
 }
 
-/// A node whose turn comes again and again.
+/// A node that has turns.
 struct Asked<'a> {
-    redlock: &'a Redlock,
+    redlock: Redlock,
     node: &'a mut Node,
-    names: [String; 2],
+    index: usize,
     /// How often in a row.
     failed: u32,
-    /// What the first requests took: they start counters, and load the script.
+    /// The time of the first requests.
     warm_after: Duration,
-    /// What its turns took so far.
+    /// The time of its turns so far.
     used: Duration,
 }
 
-impl<'a> Asked<'a> {
-    fn new(redlock: &'a Redlock, node: &'a mut Node, names: [String; 2]) -> Asked<'a> {
-        Asked {
-            redlock,
-            node,
-            names,
-            failed: 0,
-            warm_after: Duration::ZERO,
-            used: Duration::ZERO,
-        }
-    }
-
-    /// What is not to be measured.
+impl Asked<'_> {
+    /// Starts the counters, and loads the script.
     async fn warm_up(&mut self, plan: &Plan) {
         let begun = Instant::now();
-        for fencing in plan.kinds() {
+        for &fencing in kinds(plan) {
             self.node.first = self.once(plan, fencing).await;
         }
         self.warm_after = begun.elapsed();
     }
 
-    /// Several times, unless it takes long.
+    /// Asks several times, unless that takes long.
     async fn turn(&mut self, plan: &Plan, window: &Window) {
         let begun = Instant::now();
         for _ in 0..TURN {
-            for fencing in plan.kinds() {
+            for &fencing in kinds(plan) {
                 if self.failed >= PATIENCE || window.is_over() {
                     return;
                 }
@@ -185,10 +152,11 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What acquiring took. What fails is counted.
+    /// Returns what acquiring took. Failures are counted.
     async fn once(&mut self, plan: &Plan, fencing: bool) -> Option<Duration> {
-        let name = &self.names[usize::from(fencing)];
-        let request = plan.lock(self.redlock, name).fencing(fencing);
+        let kind = if fencing { "fenced" } else { "plain" };
+        let name = plan.name(format_args!("{kind}-{}", self.index));
+        let request = plan.lock(&self.redlock, &name).fencing(fencing);
         let request = request.node_budget(match self.failed {
             0 => plan.longest_answer(),
             _ => plan.longest_answer().min(AGAIN),
@@ -198,10 +166,7 @@ impl<'a> Asked<'a> {
             Ok(lease) => {
                 let took = asked.elapsed();
                 self.failed = 0;
-                let outcome = lease.release().await;
-                if outcome != quorlock::ReleaseOutcome::Released {
-                    self.node.failures.release(&outcome);
-                }
+                self.node.failures.release(&lease.release().await);
                 Some(took)
             }
             Err(error) => {
@@ -210,5 +175,14 @@ impl<'a> Asked<'a> {
                 None
             }
         }
+    }
+}
+
+/// Without a token, and with one where that is to be measured.
+fn kinds(plan: &Plan) -> &'static [bool] {
+    if !plan.args.no_fencing {
+        &[false, true]
+    } else {
+        &[false]
     }
 }
