@@ -175,7 +175,7 @@ async fn as_the_first_process_it_waits_for_orphans_and_ends_by_signals() {
     let script = "
         orphan=$( (sh -c 'echo $$; exec >&-; read -r _' <&3 &) )
         echo here; while [ -e /proc/$orphan ]; do sleep 0.02; done
-        echo gone; kill -INT 1; sleep 60"; // its input has ended
+        echo gone; kill -INT 1; exec sleep 60"; // not a child: a shell that waits for one may survive INT
     let mut command = tokio::process::Command::new("unshare");
     command
         .env("QUORLOCK_NODES", testbed.urls().join(","))
