@@ -57,7 +57,7 @@ fn collect(folder: &Path, path: &[String], found: &mut BTreeMap<Module, String>)
     for entry in fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-        let inner = [path, &[name.clone()]].concat();
+        let inner = [path, std::slice::from_ref(&name)].concat();
         if file.is_dir() && name != "bin" {
             collect(&file, &inner, found);
         } else if file.extension().is_some_and(|extension| extension == "rs") && name != "tests" {
