@@ -31,8 +31,8 @@ pub(crate) struct Fairness {
     sent: u32,
     /// Processes that have said that they wait, in the order in which this one heard of them.
     list: VecDeque<Successor>,
-    /// The last announcement of each process. Copies arrive once from each node, and late.
-    latest: VecDeque<Sender>,
+    /// The last announcements of each process. Copies arrive once from each node, and late.
+    heard: VecDeque<Heard>,
     /// The process that is next, and until when it has not missed its slot.
     named: Option<(Successor, Instant)>,
     /// When this process may ask. `None`: at any time.
@@ -44,6 +44,14 @@ pub(crate) struct Fairness {
     turn: Option<OwnTurn>,
     /// How long the nodes took last.
     round_trip: Duration,
+}
+
+/// The numbers of the last announcements of a process: that it waits, and that it has released the lock.
+#[derive(Debug)]
+struct Heard {
+    id: WaiterId,
+    waits: u32,
+    released: u32,
 }
 
 #[derive(Debug)]
@@ -59,7 +67,7 @@ impl Fairness {
             id: WaiterId(fastrand::u64(..)),
             sent: 0,
             list: VecDeque::new(),
-            latest: VecDeque::new(),
+            heard: VecDeque::new(),
             named: None,
             gate: None,
             said: false,
@@ -116,9 +124,14 @@ impl Fairness {
     /// A process has said that it waits.
     pub(crate) fn heard_waits(&mut self, notice: WaitNotice) {
         let WaitNotice { from, slot } = notice;
-        if from.id == self.id || !self.is_news(from) {
+        if from.id == self.id {
             return;
         }
+        let heard = self.heard_of(from.id);
+        if from.count <= heard.waits.max(heard.released) {
+            return;
+        }
+        heard.waits = from.count;
         let slot = slot.min(LONGEST_SLOT);
         let successor = Successor { id: from.id, slot };
         if let Some(listed) = self.list.iter_mut().find(|listed| listed.id == from.id) {
@@ -141,15 +154,20 @@ impl Fairness {
         if from.id == self.id {
             return false;
         }
-        if !self.is_news(from) {
+        let heard = self.heard_of(from.id);
+        if from.count <= heard.released {
             return true;
         }
+        heard.released = from.count;
+        let waits_again = heard.waits > from.count;
         self.taken_by(from.id, now);
         if next.is_none() {
             self.call_roll(now);
         }
         if kind == ReleaseKind::Free {
-            self.strike(from.id);
+            if !waits_again {
+                self.strike(from.id);
+            }
             self.name(next, self.round_trip, now);
         }
         true
@@ -162,12 +180,15 @@ impl Fairness {
         self.gate.map(|gate| gate + spread.mul_f64(share))
     }
 
+    /// Whether this process is next, and has not missed its slot.
+    pub(crate) fn is_next(&self, now: Instant) -> bool {
+        self.named
+            .is_some_and(|(next, until)| next.id == self.id && now < until)
+    }
+
     /// What this process is to say if it waits. `None` if it has said so, or is next itself.
     pub(crate) fn say(&mut self, now: Instant) -> Option<WaitNotice> {
-        let is_next = self
-            .named
-            .is_some_and(|(next, until)| next.id == self.id && now < until);
-        if self.said || is_next {
+        if self.said || self.is_next(now) {
             return None;
         }
         (self.said, self.said_at) = (true, Some(now));
@@ -221,22 +242,20 @@ impl Fairness {
         self.list.retain(|listed| listed.id != id);
     }
 
-    /// Whether an announcement is newer than the last one of the same process.
-    fn is_news(&mut self, from: Sender) -> bool {
-        match self.latest.iter_mut().find(|known| known.id == from.id) {
-            Some(known) if known.count >= from.count => false,
-            Some(known) => {
-                *known = from;
-                true
+    fn heard_of(&mut self, id: WaiterId) -> &mut Heard {
+        let at = self.heard.iter().position(|heard| heard.id == id);
+        let at = at.unwrap_or_else(|| {
+            if self.heard.len() == MOST_LISTED {
+                self.heard.pop_front();
             }
-            None => {
-                if self.latest.len() == MOST_LISTED {
-                    self.latest.pop_front();
-                }
-                self.latest.push_back(from);
-                true
-            }
-        }
+            self.heard.push_back(Heard {
+                id,
+                waits: 0,
+                released: 0,
+            });
+            self.heard.len() - 1
+        });
+        &mut self.heard[at]
     }
 
     fn sender(&mut self) -> Sender {
@@ -370,8 +389,15 @@ mod tests {
         // A late copy, from another node.
         fairness.heard_waits(waits(3, 1, 20));
         assert_eq!(next(fairness.given_up(false, now)), None);
-        fairness.heard_waits(waits(3, 2, 20));
-        assert_eq!(next(fairness.given_up(false, now)), Some(3));
+        // What was said behind a release may be heard before it, and what was said before it behind it.
+        fairness.heard_waits(waits(3, 4, 20));
+        fairness.heard_release(free(3, 3, None), now);
+        fairness.heard_waits(waits(1, 3, 20));
+        fairness.heard_release(free(1, 5, None), now);
+        fairness.heard_waits(waits(1, 4, 20));
+        for named in [Some(3), None] {
+            assert_eq!(next(fairness.given_up(false, now)), named);
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -468,7 +494,7 @@ mod tests {
             fairness.heard_waits(waits(id, u32::MAX, u64::from(u32::MAX)));
             fairness.heard_release(free(id + 1, u32::MAX, successor(id, 60_000)), now);
         }
-        assert!(fairness.list.len() <= MOST_LISTED && fairness.latest.len() <= MOST_LISTED);
+        assert!(fairness.list.len() <= MOST_LISTED && fairness.heard.len() <= MOST_LISTED);
         assert!(fairness.gate(0).unwrap() - now <= 2 * LONGEST_SLOT);
         for id in 0..300 {
             fairness.heard_waits(waits(20_000 + id, 1, 5));

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use crate::context::Context;
-use crate::node::{Action, Nodes, OwnerToken, ReleaseKind, Reply, Request};
+use crate::node::{Action, LONGEST_SLOT, Nodes, OwnerToken, ReleaseKind, Reply, Request};
 use crate::options::MAX_TTL;
 use crate::protocol::election;
 use crate::protocol::quorum::quorum;
@@ -131,7 +131,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         }
     }
 
-    /// Before it asks for the first time: waits while another process goes first; and, if it is known what nodes say, while a
+    /// NodeBaseline it asks for the first time: waits while another process goes first; and, if it is known what nodes say, while a
     /// task of this process has the lock.
     pub(crate) async fn wait_to_begin(&mut self, is_known: bool, retry: &mut Retry) {
         let is_held_here = || is_known && self.ticket.held_here().is_some();
@@ -201,14 +201,16 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
                 plan.reason = Some(if plan.is_handed_over { now + HAND_OVER } else { now });
             }
         }
+        let gate = self.ticket.gate(plan.random).unwrap_or(now);
         let asks = match plan.reason {
-            // Whatever is announced, and however often, it is not relied upon for longer than anything else.
-            Some(reason) => {
-                let gate = self.ticket.gate(plan.random);
-                gate.map_or(reason, |gate| gate.max(reason)).min(plan.patient)
+            Some(reason) => gate.max(reason),
+            None => {
+                let poll = self.without_reason(plan, now);
+                gate.clamp(poll, poll + LONGEST_SLOT)
             }
-            None => self.without_reason(plan, now),
         };
+        // Whatever is announced, and however often, it is not relied upon for longer than anything else.
+        let asks = asks.min(plan.patient);
         self.expiry().map_or(asks, |expiry| expiry.min(asks))
     }
 
@@ -222,7 +224,10 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         }
         let has_cause = goes_later || plan.is_handed_over || self.was_refused;
         let would_hear = |releases: &Arc<ReleaseWatch>| releases.hearing().of_quorum();
-        if !has_cause || self.ticket.held_here().is_some() || !plan.releases.as_ref().is_some_and(would_hear)
+        if !has_cause
+            || self.ticket.is_next()
+            || self.ticket.held_here().is_some()
+            || !plan.releases.as_ref().is_some_and(would_hear)
         {
             return;
         }

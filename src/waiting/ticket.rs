@@ -139,6 +139,11 @@ impl<T: Clone + Send + 'static> Ticket<T> {
         lock(&self.queue_ref.queue.fairness).gate(random)
     }
 
+    /// Whether this process is next.
+    pub(super) fn is_next(&self) -> bool {
+        lock(&self.queue_ref.queue.fairness).is_next(Instant::now())
+    }
+
     /// What this process is to say if it waits, unless the others know.
     pub(super) fn say(&self) -> Option<WaitNotice> {
         lock(&self.queue_ref.queue.fairness).say(Instant::now())

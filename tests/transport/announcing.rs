@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{Redlock, ReleaseOutcome};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::common::{MOMENT, unguarded};
 use crate::{PATIENCE, calls, connect, eventually, testbed};
@@ -140,6 +141,27 @@ async fn contend(managers: Vec<Redlock>, times: usize) {
         }
     };
     timeout(4 * PATIENCE, all).await.unwrap();
+}
+
+/// They have said that they wait. Each would be waited for again and again if it was merely counted.
+#[tokio::test]
+async fn processes_that_stand_still_cost_hardly_anything() {
+    let testbed = testbed(3, false).await;
+    let holder = connect(&testbed).await;
+    let lease = holder.lock("job").acquire().await.unwrap();
+    let mut frozen = Vec::new();
+    for _ in 0..20 {
+        frozen.push(Box::pin(connect(&testbed).await.lock("job").forever().acquire()));
+    }
+    let begin = frozen.iter_mut().map(|waiting| timeout(10 * MOMENT, waiting));
+    assert!(join_all(begin).await.iter().all(Result::is_err));
+    all_listen(&testbed, 20).await;
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    let live = vec![holder, connect(&testbed).await, connect(&testbed).await];
+    let began = Instant::now();
+    contend(live, 100).await;
+    println!("300 grants beside 20 that stand still: {:?}", began.elapsed());
+    assert!(began.elapsed() < PATIENCE);
 }
 
 /// What is cut is made again, and what was missed meanwhile is asked about.
