@@ -159,8 +159,8 @@ async fn processes_that_stand_still_cost_hardly_anything() {
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     let live = vec![holder, connect(&testbed).await, connect(&testbed).await];
     let began = Instant::now();
-    contend(live, 100).await;
-    println!("300 grants beside 20 that stand still: {:?}", began.elapsed());
+    contend(live, 50).await;
+    println!("150 grants beside 20 that stand still: {:?}", began.elapsed());
     assert!(began.elapsed() < PATIENCE);
 }
 

@@ -62,7 +62,7 @@ async fn requests_out_of_time_and_to_another_memory_do_nothing() {
         assert_eq!(left > 60_000, lives_on, "{answer}: {left} ms");
     }
     // A deletion is never refused.
-    let said = run(node, &format!("r{OURS}-"), &other).await;
+    let said = run(node, &format!("r{OURS}{:016}", 0), &other).await;
     assert_eq!(said.as_int(), Some(0));
     assert_eq!(node.command(&["EXISTS", "k"]).await.unwrap().as_int(), Some(0));
 }
