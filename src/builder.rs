@@ -96,6 +96,14 @@ impl RedlockBuilder {
         self
     }
 
+    /// Checks the name of a resource, as [`Redlock::lock`] will: for a program that wants to know before it connects.
+    ///
+    /// # Errors
+    /// [`OptionError::EmptyResource`], [`OptionError::LongResource`], [`OptionError::ReservedName`].
+    pub fn check_resource(&self, resource: &str) -> Result<(), OptionError> {
+        options::key(&self.prefix, resource).map(drop)
+    }
+
     /// Adds a node.
     pub fn node(mut self, node: NodeConfig) -> Self {
         self.nodes.push(node.check());

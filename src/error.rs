@@ -89,7 +89,7 @@ fn unfit(votes: &Votes) -> String {
 ///
 /// Whatever the attempts may have left on nodes is being deleted in the background until the nodes confirm, or the TTL
 /// has passed; [`Redlock::shutdown`](crate::Redlock::shutdown) waits for that.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// An option or the resource's name makes no sense. Nothing was sent.
@@ -156,7 +156,20 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    /// What the nodes said in the last attempt, where there was one.
+    /// Returns whether the lock is held, which is no outage: [`AcquireError::Held`].
+    pub fn is_held(&self) -> bool {
+        matches!(self, AcquireError::Held { .. })
+    }
+
+    /// Returns whether the same call may succeed later. `false` if an option makes no sense, or the manager has ended.
+    pub fn is_retryable(&self) -> bool {
+        !matches!(
+            self,
+            AcquireError::Options(_) | AcquireError::ShutDown | AcquireError::RuntimeEnded
+        )
+    }
+
+    /// Returns the nodes' answers to the last attempt; `None` if there was no attempt that nodes could answer.
     pub fn votes(&self) -> Option<&Votes> {
         match self {
             AcquireError::Held { votes, .. }

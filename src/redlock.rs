@@ -40,6 +40,7 @@ struct Inner {
 
 /// One node of a set, as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeStatus {
     /// Its name: an address without credentials.
     pub name: Arc<str>,

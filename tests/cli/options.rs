@@ -81,6 +81,19 @@ async fn a_list_of_nodes_that_is_no_text_is_said_to_be_none() {
     );
 }
 
+/// Before any node is contacted: here is none.
+#[tokio::test]
+async fn a_name_that_no_lock_can_have_is_told_at_once() {
+    let long = "x".repeat(quorlock::MAX_RESOURCE_BYTES + 1);
+    for (name, words) in [("", "empty"), ("job#fence", "#fence"), (&*long, "bytes")] {
+        let mut run = with(&["redis://127.0.0.1:1".to_owned()], &["run", name, "--", "true"]);
+        let output = run.output().await.unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(words), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn warnings_are_told_once() {
     let testbed = Testbed::builder().nodes(1).arg("maxmemory-policy", "allkeys-lru");

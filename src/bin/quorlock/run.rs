@@ -113,6 +113,9 @@ async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
         builder = builder.max_hold(max_hold);
     }
     builder
+        .check_resource(&arguments.resource)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    builder
         .connect()
         .await
         .map_err(|error| nodes::not_connected(&error))
