@@ -171,7 +171,7 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// What holds for one lock call; a manager keeps its defaults in one of these.
+/// The options of one lock call. A manager keeps its defaults in one of these.
 #[derive(Clone, Debug)]
 pub(crate) struct LockOptions {
     pub(crate) ttl: Duration,
@@ -184,7 +184,7 @@ pub(crate) struct LockOptions {
     pub(crate) retention: Option<Duration>,
     pub(crate) restart_guard: bool,
     pub(crate) guard_window: Duration,
-    /// Other clients wait no longer than this for a lease to end.
+    /// The longest TTL that other clients reckon with.
     pub(crate) longest_ttl: Duration,
     pub(crate) backoff: Backoff,
 }
@@ -208,25 +208,25 @@ impl Default for LockOptions {
     }
 }
 
-/// [`LockOptions`] after every bound has been checked, with what follows from them.
+/// Checked [`LockOptions`], with the values that follow from them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockSettings {
-    /// As set on the nodes: whole milliseconds.
+    /// The TTL that is set on the nodes, in whole milliseconds.
     pub(crate) ttl: Duration,
-    /// A5: `deadline = t0 + validity`.
+    /// TTL less drift: `deadline = t0 + validity` (A5).
     pub(crate) validity: Duration,
-    /// A3.
+    /// The time that a node has to answer (A3).
     pub(crate) node_budget: Duration,
     pub(crate) watchdog: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) fencing: bool,
-    /// F5: how long a counter lives from when it is started, in whole milliseconds; `None`: for ever.
+    /// How long a counter lives from its start, in whole milliseconds; `None`: for ever (F5).
     pub(crate) retention: Option<Duration>,
-    /// R2: a node that may have forgotten something within this time is not asked; `None`: every node is.
+    /// A node that may have forgotten locks of this time gives none (R2). `None`: every node does.
     pub(crate) guard: Option<Duration>,
 }
 
-/// What the nodes' answers to an attempt depend on.
+/// The settings that the nodes' answers to an attempt depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestParams {
     ttl: Duration,
@@ -245,7 +245,7 @@ impl LockSettings {
         }
     }
 
-    /// E5: no time under the lock beyond `max_hold`.
+    /// Returns the time, or `max_hold` if that is shorter (E5).
     pub(crate) fn most(&self, time: Duration) -> Duration {
         self.max_hold.map_or(time, |most| time.min(most))
     }
@@ -299,7 +299,7 @@ impl LockOptions {
             max_hold: self.max_hold,
             fencing: self.fencing,
             retention: self.retention(ttl)?,
-            // R2: nobody's lock outlives the longest TTL.
+            // No lock outlives the longest TTL.
             guard: self.restart_guard.then(|| self.guard_window.max(ttl)),
         })
     }
@@ -317,7 +317,7 @@ impl LockOptions {
     }
 }
 
-/// The key of a resource: prefix and name, both checked.
+/// Returns the key of a resource: prefix and name, both checked.
 pub(crate) fn key(prefix: &str, resource: &str) -> Result<Arc<str>, OptionError> {
     if resource.is_empty() {
         return Err(OptionError::EmptyResource);

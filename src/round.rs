@@ -1,4 +1,7 @@
-//! One request to all nodes, until the verdict (A2-A4).
+//! One request to all nodes, until the verdict (A2 to A4).
+//!
+//! Entry points: [`Round::start`] sends, [`Round::verdict`] and [`Round::settle`] wait. `outstanding.rs` is one request to one node,
+//! `overdue.rs` the wait for nodes whose votes count again in a moment. This folder knows nothing of locks, leases or waiting.
 
 mod outstanding;
 mod overdue;
@@ -20,35 +23,35 @@ use outstanding::take_next;
 pub(crate) use outstanding::{Outstanding, ask, next_of};
 pub(crate) use overdue::may_retry;
 
-/// One request on its way to all nodes.
+/// One request to all nodes, with the answers so far.
 ///
-/// Dropping it leaves the requests that were sent to themselves: they tear nothing down (T3).
+/// Dropping it takes back no request that was sent, and closes no connection (T3).
 pub(crate) struct Round {
     nodes: Nodes,
-    /// A5, E1: read before the first byte is sent; `started` is the same for timers.
+    /// Read before the first byte is sent: validity counts from here (A5, E1). `started` is the same moment for timers.
     pub(crate) t0: Moment,
     pub(crate) started: Instant,
-    /// How it was with each node by then.
+    /// Each node's state at that moment.
     pub(crate) before: Vec<NodeBaseline>,
     pub(crate) budget: Duration,
     context: Context,
     answers: Vec<Option<Answer>>,
-    /// A8: which nodes were asked once more, because the first request was lost.
+    /// The nodes that were asked once more because the first request was lost (A8).
     lost: Vec<bool>,
     tally: Tally,
     /// When the nodes were last asked, and how long the latest answer took.
     asked: Instant,
     round_trip: Duration,
-    /// Few enough to look at all of them whenever one has answered.
+    /// Requests without an answer. They are few, so all are polled whenever one is ready.
     outstanding: Vec<Outstanding>,
 }
 
-/// A node before something is sent to it.
+/// A node's state before a request is sent to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeBaseline {
-    /// How far its clock had been put forward.
+    /// How far its clock was known to have been put forward.
     pub(crate) advanced: Duration,
-    /// Over which connection it will be sent at the earliest.
+    /// The number of the connection in use. The request goes over this one or a later one.
     pub(crate) connection: Option<u64>,
     epoch: u64,
 }
@@ -64,14 +67,14 @@ impl NodeBaseline {
 }
 
 impl Round {
-    /// A2: sends to all nodes. When this returns, the request has its place in every node's pipeline.
+    /// Sends a request to all nodes (A2). When this returns, it has its place in every node's pipeline.
     pub(crate) fn start(nodes: &Nodes, request: &Request, budget: Duration, context: &Context) -> Round {
         let mut round = Round::new(nodes, budget, context);
         round.send(|_| request.clone());
         round
     }
 
-    /// A round that has not been sent. Its time runs from here on.
+    /// Returns a round that sends nothing yet. Its time runs from now on.
     pub(crate) fn new(nodes: &Nodes, budget: Duration, context: &Context) -> Round {
         let (t0, started) = (context.clock.now(), Instant::now());
         Round {
@@ -90,7 +93,7 @@ impl Round {
         }
     }
 
-    /// Sends each node, by its number, what is for it.
+    /// Sends each node its request, by the node's number.
     pub(crate) fn send(&mut self, request: impl Fn(usize) -> Request) {
         for number in 0..self.nodes.len() {
             let call = self.ask(number, request(number), self.budget);
@@ -98,7 +101,7 @@ impl Round {
         }
     }
 
-    /// Sends those who hold something else the same once more, within the time that is left. Their earlier answers are void.
+    /// Sends the request again to nodes that hold another token, within the rest of the budget. Their earlier answers are void.
     pub(crate) fn ask_again(&mut self, request: &Request) {
         self.asked = Instant::now();
         let left = (self.started + self.budget).saturating_duration_since(self.asked);
@@ -113,12 +116,12 @@ impl Round {
         self.count_again();
     }
 
-    /// Sends something to one of the nodes. Its answer is the caller's; it is no part of this round.
+    /// Sends a request to one node. The answer is returned to the caller, and is no part of this round.
     pub(crate) fn ask(&self, number: usize, request: Request, budget: Duration) -> Outstanding {
         ask(&self.nodes, number, request, budget, &self.context)
     }
 
-    /// The next node that answers; `None` if none is left to. Cancel safe.
+    /// Waits for the next answer, and returns its node. `None` if no request is without an answer. Cancel safe.
     pub(crate) async fn next_answer(&mut self) -> Option<usize> {
         let (call, answer) = take_next(&mut self.outstanding).await?;
         let number = call.number;
@@ -129,7 +132,7 @@ impl Round {
         Some(number)
     }
 
-    /// A8: whether the request was sent to this node once more, so that a copy may still arrive, whatever the node has answered.
+    /// Returns whether the request was sent to this node once more (A8). Then a copy may still arrive, whatever the node has answered.
     pub(crate) fn was_sent_twice(&self, number: usize) -> bool {
         let is_out = |call: &Outstanding| call.number == number && call.lost.is_some();
         self.lost[number] || self.outstanding.iter().any(is_out)
@@ -150,36 +153,35 @@ impl Round {
             .all(|call| self.context.is_unresponsive(call.number))
     }
 
-    /// How long the last one to answer took, of those who have.
+    /// Returns how long the latest answer took.
     pub(crate) fn round_trip(&self) -> Duration {
         self.round_trip
     }
 
-    /// Where it is under way.
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Whether nobody is left to answer.
+    /// Returns whether every request has an answer.
     pub(crate) fn is_over(&self) -> bool {
         self.outstanding.is_empty()
     }
 
-    /// Waits for a moment.
+    /// Waits until a moment.
     pub(crate) fn until(&self, moment: Instant) -> impl Future<Output = ()> + Send + use<> {
         sleep_until(&self.context.runtime, moment)
     }
 
-    /// A4: waits for the verdict, and for no node longer than its budget. Never [`Verdict::Pending`].
+    /// Waits for the verdict, and for no node longer than its budget (A4). Never returns [`Verdict::Pending`].
     ///
-    /// Cancel safe: what was heard stays counted.
+    /// Cancel safe: answers that have come stay counted.
     pub(crate) async fn verdict(&mut self) -> Verdict {
         self.settle(|tally| tally.verdict() != Verdict::Pending).await;
         self.tally.verdict()
     }
 
-    /// Takes back the votes of nodes that have turned out to be other servers since they were asked, or to have lost their
-    /// memory; whether there were any. What such a node has granted, the server in its place may grant to somebody else.
+    /// Voids the votes of nodes that have turned out to be other servers since they were asked, or to have lost their memory. Returns
+    /// whether there were any. The server in such a node's place may grant the same lock to another client.
     pub(crate) fn void_stale_votes(&mut self) -> bool {
         let stale: Vec<usize> = (0..self.answers.len())
             .filter(|node| self.is_stale(*node))
@@ -191,7 +193,7 @@ impl Round {
         !stale.is_empty()
     }
 
-    /// Whether the same request may have more success soon, see [`may_retry`].
+    /// Returns whether the same request is worth another attempt; see [`may_retry`].
     pub(crate) fn may_retry(&self) -> impl Future<Output = bool> + Send + use<> {
         let (nodes, votes, budget, context) = (
             self.nodes.clone(),
@@ -202,7 +204,7 @@ impl Round {
         async move { may_retry(&nodes, &votes, budget, &context).await }
     }
 
-    /// Whether a node has said yes that has turned out to be another one since.
+    /// Returns whether a node has said yes, and has turned out to be another server since.
     pub(crate) fn is_stale(&self, node: usize) -> bool {
         let is_yes = |answer: &Answer| vote(answer) == Vote::Yes;
         self.answers[node].as_ref().is_some_and(is_yes) && self.nodes[node].epoch() != self.before[node].epoch
@@ -216,40 +218,39 @@ impl Round {
         self.tally = tally;
     }
 
-    /// Waits until `settled` says that enough was heard, at the latest until every node's time is up.
+    /// Waits until `settled` returns true, or the nodes' budget is over. Nodes without an answer have then failed.
     pub(crate) async fn settle(&mut self, settled: impl Fn(&Tally) -> bool) {
         let deadline = self.until(self.started + self.budget);
         tokio::pin!(deadline);
         while !settled(&self.tally) {
             tokio::select! {
-                // Answers first: one that has come counts even if this task was late to look.
+                // Answers first: an answer that came in time counts even if this task runs late.
                 biased;
                 heard = self.next_answer() => if heard.is_none() {
                     return;
                 },
-                // A3, T3: the time is kept here, for all nodes alike.
+                // The time of all nodes is kept here (A3, T3).
                 () = &mut deadline => {
                     self.give_up();
                     return;
                 }
             }
         }
-        // What has come by now is heard as well, though it decides nothing: it tells an outage from a holder, and where
-        // there is nothing to clean up.
+        // Take in answers that have come by now, too. They tell an outage from a holder, and which nodes need no clean-up.
         while let Some(Some(_)) = self.next_answer().now_or_never() {}
     }
 
-    /// Waits for no more answers.
+    /// Drops the requests without an answer.
     pub(crate) fn abandon(&mut self) {
         self.outstanding.clear();
     }
 
-    /// Frees the answers: a held lease keeps its round.
+    /// Frees the memory of the answers: a lease keeps its round.
     pub(crate) fn forget_answers(&mut self) {
         (self.answers, self.lost, self.outstanding) = (Vec::new(), Vec::new(), Vec::new());
     }
 
-    /// The calls that have not been answered, to be waited for elsewhere.
+    /// Takes out the requests without an answer, for another task to wait for.
     pub(crate) fn take_outstanding(&mut self) -> Vec<Outstanding> {
         std::mem::take(&mut self.outstanding)
     }
@@ -277,17 +278,17 @@ impl Round {
         &self.tally
     }
 
-    /// The nodes' answers so far, in their order.
+    /// Returns the nodes' answers so far, in the nodes' order.
     pub(crate) fn answers(&self) -> impl ExactSizeIterator<Item = Option<&Answer>> {
         self.answers.iter().map(Option::as_ref)
     }
 
-    /// The node's answer, if it has come.
+    /// Returns a node's answer; `None` if it has not come.
     pub(crate) fn answer(&self, number: usize) -> Option<&Answer> {
         self.answers[number].as_ref()
     }
 
-    /// What the node has answered, unless it failed.
+    /// Returns a node's reply; `None` if it has not come, or the node has failed.
     pub(crate) fn reply(&self, number: usize) -> Option<Reply> {
         self.answers[number].as_ref()?.as_ref().ok().copied()
     }
@@ -301,7 +302,7 @@ impl Round {
     }
 }
 
-/// What has become of a vote that does not count any more. What it stood for may be there all the same.
+/// Returns the fault that replaces a void vote. The key may be there all the same, so it is one that may have been executed.
 fn stale_vote() -> Fault {
     Fault::ConnectionLost {
         reason: "the node has turned out to be another server, or to have lost its memory, since it voted"

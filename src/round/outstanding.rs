@@ -1,4 +1,4 @@
-//! One request on its way to one node, and whether the reply answers it.
+//! One request to one node, and the check that the reply fits it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,16 +15,16 @@ use crate::node::{Answer, Nodes};
 use crate::protocol::fencing::credible;
 use crate::sys::runtime::Runtime;
 
-/// A node that has not answered yet.
+/// A request without an answer.
 pub(crate) struct Outstanding {
     pub(crate) number: usize,
     node: Arc<dyn Node>,
     request: Request,
     runtime: Runtime,
     until: Instant,
-    /// The connection's number before the request was sent.
+    /// The number of the connection before the request was sent.
     connection: Option<u64>,
-    /// A8: why the first request was lost, if it was sent once more.
+    /// Why the first request was lost, if it was sent once more (A8).
     pub(super) lost: Option<Fault>,
     pub(crate) call: BoxFuture<'static, Answer>,
 }
@@ -45,7 +45,7 @@ impl Future for Outstanding {
             let action = self.request.action;
             let answer = match (answer, self.lost.clone()) {
                 (Err(_), Some(first)) => Err(first),
-                // Either deletion may have removed the key, so this answer tells nothing.
+                // Either deletion may have deleted the key, so this answer does not tell whether the key was there.
                 (Ok(Reply::Missing), Some(first)) if matches!(action, Action::Release { .. }) => Err(first),
                 (answer, _) => answer.and_then(|reply| fitting(reply, action)),
             };
@@ -55,7 +55,7 @@ impl Future for Outstanding {
 }
 
 impl Outstanding {
-    /// A8: whether a request was lost with its connection, and another connection has taken its place in time.
+    /// Returns whether the request was lost with its connection, and another connection has taken its place in time (A8).
     fn is_replaced(&self, fault: &Fault) -> bool {
         matches!(fault, Fault::ConnectionLost { .. })
             && self.lost.is_none()
@@ -72,7 +72,7 @@ impl Outstanding {
     }
 }
 
-/// The first of them to answer, which is taken out; `None` if there is none. Cancel safe.
+/// Waits for the first of the requests to be answered, and takes it out. `None` if there is no request. Cancel safe.
 pub(crate) async fn next_of(outstanding: &mut Vec<Outstanding>) -> Option<(usize, Answer)> {
     let (call, answer) = take_next(outstanding).await?;
     Some((call.number, answer))
@@ -96,7 +96,7 @@ pub(super) async fn take_next(outstanding: &mut Vec<Outstanding>) -> Option<(Out
     .await
 }
 
-/// Sends something to one of the nodes.
+/// Sends a request to one node.
 pub(crate) fn ask(
     nodes: &Nodes,
     number: usize,
@@ -118,7 +118,7 @@ pub(crate) fn ask(
     }
 }
 
-/// A reply that answers something else than was asked is no reply.
+/// Returns the reply, or a fault if it does not fit the request.
 fn fitting(reply: Reply, action: Action) -> Answer {
     let fits = match action {
         Action::Acquire { fencing, .. } => return granted(reply, fencing),
@@ -151,7 +151,7 @@ fn granted(reply: Reply, fencing: Option<Fencing>) -> Answer {
                 })
             }
         }
-        // F6: among others, a grant without a counter where one was asked for. It is not counted as one without a token.
+        // For instance a grant without a counter, although one was asked for. It must not become a lease without a token.
         _ => Err(unfitting(reply)),
     }
 }

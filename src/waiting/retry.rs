@@ -10,7 +10,7 @@ use crate::protocol::backoff::Backoff;
 /// Shortest outage that [`Wait::Forever`] sits out.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// W2: so many times longer than the longest delay do those wait who are told of releases: in case that they are not.
+/// A waiter that is notified of releases polls this many times more rarely than the longest delay, in case a notification is lost.
 const TOLD: u32 = 16;
 
 /// The attempts of one acquire.
@@ -19,9 +19,9 @@ pub(crate) struct Retry {
     backoff: Backoff,
     started: Instant,
     attempts: u32,
-    /// Attempts in vain since there was last a reason for one.
+    /// Failed attempts since there was last a reason for one.
     fruitless: u32,
-    /// How long nodes may be out of reach before waiting for ever ends.
+    /// How long nodes may be out of reach before [`Wait::Forever`] ends.
     patience: Duration,
     out_of_reach_since: Option<Instant>,
 }
@@ -43,7 +43,7 @@ impl Retry {
         self.started
     }
 
-    /// When waiting ends, if that is settled.
+    /// Returns when waiting ends; `None` if it has no limit.
     pub(crate) fn end(&self) -> Option<Instant> {
         match self.wait {
             Wait::Try => Some(self.started),
@@ -52,41 +52,41 @@ impl Retry {
         }
     }
 
-    /// Whether there is no time left.
+    /// Returns whether no time is left.
     pub(crate) fn is_over(&self) -> bool {
         self.end().is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Since when no quorum of nodes has answered.
+    /// Returns since when no quorum of nodes has answered; `None` if one answered last.
     pub(crate) fn out_of_reach_since(&self) -> Option<Instant> {
         self.out_of_reach_since
     }
 
-    /// The same, as somebody else has found it.
+    /// Takes over another waiter's knowledge of that.
     pub(crate) fn learn(&mut self, out_of_reach_since: Option<Instant>) {
         self.out_of_reach_since = out_of_reach_since;
     }
 
-    /// Something has happened that is a reason to ask: if it was in vain, delays are short again.
+    /// There is a reason for an attempt: if it fails, delays start short again.
     pub(crate) fn reset_backoff(&mut self) {
         self.fruitless = 0;
     }
 
-    /// The delay until the next attempt without a reason.
+    /// Returns the delay until the next attempt without a reason.
     pub(crate) fn delay(&self, random: u32) -> Duration {
         self.backoff.delay(self.fruitless, random)
     }
 
-    /// That of those who would be told of a reason, in place of `delay`.
+    /// Returns the delay of a waiter that is notified of releases, in place of `delay`.
     pub(crate) fn if_told(&self, delay: Duration) -> Duration {
         let longest = self.backoff.delay(u32::MAX, u32::MAX);
         longest.saturating_add(delay).saturating_mul(TOLD)
     }
 
-    /// An attempt has failed; `quorum` tells whether a quorum of nodes answered it.
+    /// An attempt has failed; `quorum` tells whether a quorum of nodes answered it. Returns the moment of the next attempt; `None` if
+    /// waiting ends.
     ///
-    /// The moment of the next attempt, or `None` if there is to be none. Nothing sleeps without trying afterwards: what
-    /// is left of the time is slept and then used for a last attempt.
+    /// A last attempt is made at the very end of the time, so no sleep is in vain.
     pub(crate) fn next_attempt(&mut self, quorum: bool, random: u32) -> Option<Instant> {
         self.attempts = self.attempts.saturating_add(1);
         self.fruitless = self.fruitless.saturating_add(1);
@@ -104,7 +104,7 @@ impl Retry {
                 Some(last) => Some(next.min(last)),
                 None => Some(next),
             },
-            // For ever is for a lock that is held. An outage is to be reported, not to be sat out in silence.
+            // Waiting for ever is for a lock that is held. An outage is reported.
             Wait::Forever => {
                 let out = self
                     .out_of_reach_since
