@@ -26,16 +26,17 @@ use crate::protocol::memory::MemoryId;
 use crate::sys::mutex::lock;
 use state::{LONG_QUEUE, State};
 
-/// Most requests in one script call: keeps a call well below a millisecond of the server's time.
+/// Most requests in one script call. So a call takes well below a millisecond of the server's time.
 const LARGEST_BATCH: usize = 128;
 
 pub(super) struct Pipeline {
     state: Mutex<State>,
-    /// How often the order of requests was lost: the connection has changed, or a request was resent. Changed with the state locked.
+    /// How often the order of requests was lost: the connection has changed, or a request was resent. Changed only with the state
+    /// locked.
     changes: AtomicU64,
     epoch: AtomicU64,
     status: watch::Sender<NodeState>,
-    /// T4: the connection has been silent for too long.
+    /// Whether the connection has been silent for too long (T4).
     doubted: watch::Sender<bool>,
     time: Arc<ServerTime>,
 }
@@ -52,9 +53,9 @@ impl Pipeline {
         }
     }
 
-    /// Puts the request in its place in the pipeline, at once, and returns its reply.
+    /// Puts the request into the pipeline during this call, and returns its reply.
     ///
-    /// T3: a caller that gives up tears nothing down. What was sent goes on without it.
+    /// A caller that gives up closes no connection. A request that was sent is executed all the same (T3).
     pub(super) fn call(
         &self,
         request: Request,
@@ -62,7 +63,7 @@ impl Pipeline {
     ) -> BoxFuture<'static, Result<Reply, Fault>> {
         let mut state = self.state();
         if state.up.is_none() {
-            // A3: known to be out of reach is a fault at once. A8: and nothing waits for it to return.
+            // A node without a connection is a fault at once (A3), and no request waits for the next connection (A8).
             return futures_util::future::ready(Err(state.down.clone())).boxed();
         };
         let now = Instant::now();
@@ -80,8 +81,8 @@ impl Pipeline {
             objection,
             reply,
         };
-        // T2: an idle pipeline sends at once, from here. A release that hands the lock over waits for the acquire that follows, so that
-        // both go out in one call.
+        // An idle pipeline sends at once, from the caller's task (T2). A release that hands the lock over waits for the acquire that
+        // follows, so that both go out in one call.
         if state.is_idle() && !request.is_passing_on() {
             self.put(&mut state, vec![request], false, now);
             state.flush();
@@ -98,7 +99,7 @@ impl Pipeline {
         answer.map(answered).boxed()
     }
 
-    /// Sends commands beside the requests for locks, over this connection, and waits for their replies.
+    /// Sends commands that are no requests for locks over this connection, and waits for their replies.
     pub(super) async fn ask(&self, link: &Arc<Link>, commands: &[BytesMut]) -> Result<Vec<Value>, Fault> {
         let asked: Vec<_> = {
             let mut state = self.state();
@@ -121,20 +122,20 @@ impl Pipeline {
         Ok(replies)
     }
 
-    /// Takes in replies and sends what waits in the queue, until the connection ends. Returns why.
+    /// Takes in replies and sends queued requests until the connection ends. Returns why it ended.
     pub(super) async fn serve(&self, link: &Arc<Link>, reader: &mut Reader) -> Fault {
         let mut watch = pin!(sleep_until(Instant::now()));
         loop {
             if let Err(fault) = poll_fn(|cx| self.poll_turn(link, reader, watch.as_mut(), cx)).await {
                 return fault;
             }
-            // Whoever else is ready to send shall be part of the same call.
+            // Requests of other tasks that are ready now become part of the same call.
             tokio::task::yield_now().await;
             self.send_next();
         }
     }
 
-    /// Takes in what has come. Ready when there is something to send, or with the reason for the connection's end.
+    /// Takes in the replies that have come. Ready when there is something to send, or with the fault that ended the connection.
     fn poll_turn(
         &self,
         link: &Arc<Link>,
@@ -177,7 +178,7 @@ impl Pipeline {
         }
     }
 
-    /// Gives a reply to those who wait for it: replies come in the order in which they were asked for.
+    /// Hands a reply to its caller: replies come in the order of the requests.
     fn take_in(&self, link: &Arc<Link>, reply: Value) -> Result<(), Fault> {
         let pending = {
             let mut state = self.state();
@@ -216,7 +217,7 @@ impl Pipeline {
         }
     }
 
-    /// Puts a call into the connection's buffer, while the state is locked, so that nothing can overtake it.
+    /// Puts a call into the connection's buffer. The state is locked meanwhile, so that no request can overtake it.
     fn put(&self, state: &mut State, requests: Vec<PendingRequest>, by_text: bool, now: Instant) {
         let sent = self.time.at(now);
         let call = Call {
@@ -236,20 +237,20 @@ impl Pipeline {
     /// follow (A6).
     fn send_again(&self, link: &Arc<Link>, again: Vec<(bool, Vec<PendingRequest>)>) {
         for (by_text, mut requests) in again {
-            // Locked first: from here on, a release comes behind this.
+            // First lock, then look: a release that is sent from now on is behind this request.
             let mut state = self.state();
             requests.retain(|request| !request.is_abandoned());
             if requests.is_empty() {
                 continue;
             }
-            // The next connection may lead to another memory, which nobody has admitted.
+            // Another connection may lead to another memory, which is not admitted.
             if !state.leads_over(link) {
                 let fault = state.down.clone();
                 drop(state);
                 answer_all(requests, &Err(fault));
                 continue;
             }
-            // The request now stands behind later ones, perhaps behind its own release. A new number tells callers that the order is
+            // The request is now behind later ones, perhaps behind its own release. A new number tells callers that the order is
             // lost (A6).
             self.changes.fetch_add(1, SeqCst);
             self.put(&mut state, requests, by_text, Instant::now());
@@ -257,12 +258,12 @@ impl Pipeline {
         }
     }
 
-    /// R3: whether the connection has answered anything since the probe.
+    /// Returns whether the connection has answered anything since the probe (R3).
     pub(super) fn has_answered(&self) -> bool {
         self.state().has_answered
     }
 
-    /// T4: completes once the connection has been silent for too long.
+    /// Completes once the connection has been silent for too long (T4).
     pub(super) async fn wait_until_doubted(&self) {
         self.wait_until_doubted_is(true).await;
     }
@@ -283,8 +284,8 @@ impl Pipeline {
         let _ = changes.wait_for(|now| *now == doubted).await;
     }
 
-    /// The pipeline has a connection, perhaps in place of another one. It counts as up once it is admitted; at once, if the memory was
-    /// before. What is in flight on the other one has failed.
+    /// Takes a new connection, perhaps in place of another one. Requests in flight on that one fail. The node counts as up once its
+    /// memory is admitted; at once, if it was admitted before.
     pub(super) fn up(&self, link: Arc<Link>, writer: Writer) {
         let id = link.memory().id;
         let warnings = link.warnings().to_vec();
@@ -318,7 +319,7 @@ impl Pipeline {
             .for_each(|request| request.answer(Err(Fault::Unregistered)));
     }
 
-    /// What the node may be asked over the connection that leads to the memory `id`, if that is still the one in use.
+    /// Sets which votes of the node count, if the connection still leads to the memory `id`.
     pub(super) fn admit(&self, id: MemoryId, admission: Admission) {
         let warnings = {
             let mut state = self.state();
@@ -335,19 +336,19 @@ impl Pipeline {
         self.status.send_replace(NodeState::Up { warnings });
     }
 
-    /// The other clients could not be told of the node, for this reason. It is not up then, unless they know already.
+    /// The node could not be told of this client, because of this fault. The node is then down, unless it knows this client already.
     pub(super) fn not_admitted(&self, fault: &Fault) {
         if !self.state().admission.registered {
             self.status.send_replace(NodeState::Down(fault.clone()));
         }
     }
 
-    /// Rises whenever votes that were given before do not count any more.
+    /// Returns a number that rises whenever earlier votes do not count any more.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(SeqCst)
     }
 
-    /// The connection, while there is one.
+    /// Returns the connection; `None` if there is none.
     pub(super) fn link(&self) -> Option<Arc<Link>> {
         self.state().link().cloned()
     }
@@ -374,18 +375,18 @@ impl Pipeline {
             .for_each(|request| request.answer(Err(fault.clone())));
     }
 
-    /// A number that is another one whenever the order of what was sent before is lost.
+    /// Returns a number that changes whenever the order of earlier requests is lost.
     pub(super) fn connection(&self) -> u64 {
         self.changes.load(SeqCst)
     }
 
-    /// The server's clock, while there is a connection.
+    /// Returns the server's clock; `None` without a connection.
     pub(super) fn clock(&self) -> Option<u64> {
         let connected = self.state().up.is_some();
         connected.then(|| self.time.estimate()).flatten()
     }
 
-    /// The fault that an acquire with this guard would be answered with, as far as can be told without sending it.
+    /// Returns the fault with which an acquire with this guard would fail, as far as that is known without sending it.
     pub(super) fn left_out(&self, guard: Option<Duration>) -> Option<Fault> {
         let state = self.state();
         let link = state.link()?;
@@ -395,7 +396,7 @@ impl Pipeline {
         refused.or_else(|| link.too_early(guard))
     }
 
-    /// Whether the node counts for nothing until this client has looked at it again.
+    /// Returns whether the node's votes do not count until this client has looked at it again.
     pub(super) fn is_overdue(&self) -> bool {
         let state = self.state();
         state.up.is_some() && state.admission.is_overdue(self.time.moment(Instant::now()))
