@@ -1,4 +1,4 @@
-//! Decides, from what other clients have registered, whether a node's votes count (M4).
+//! Whether a node's votes count, in view of the lists that other clients have registered (M4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::sys::clock::Moment;
 /// Whether the votes of a node count, and until when that is known.
 #[derive(Clone, Debug)]
 pub(super) struct Admission {
-    /// The nodes know that this client uses this memory.
+    /// Whether the nodes know that this client uses this memory.
     pub(super) registered: bool,
-    /// Until when the registration is fresh: other clients rely on nothing being counted after that.
+    /// Until when the last look is fresh. Other clients rely on it that no vote counts after that.
     pub(super) fresh_until: Option<Moment>,
-    /// Other clients use another list of nodes.
+    /// The conflict, if other clients use another list of nodes.
     pub(super) conflict: Option<Arc<ListConflict>>,
-    /// Not all nodes know of this client, so others get until then to object.
+    /// Until when other clients get time to object, because not all nodes know of this client. `None` if they have had it.
     pub(super) settles_at: Option<Moment>,
     /// Until when a lease may live that another client holds on the memory that was here before.
     pub(super) replaced_until: Option<Moment>,
@@ -24,7 +24,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// That of a memory which nobody has been told of.
+    /// Returns the admission of a memory on which this client is not registered.
     pub(super) fn pending() -> Admission {
         Admission {
             registered: false,
@@ -36,7 +36,7 @@ impl Admission {
         }
     }
 
-    /// Why the node gives no lock, or why its confirmation of an extension counts for nothing. `None` for everything else.
+    /// Returns why the node gives no lock, or why its confirmation of an extension does not count. `None` if nothing objects.
     pub(super) fn objection(&self, action: &Action, now: Moment) -> Option<Fault> {
         match action {
             Action::Acquire { guard, .. } => self.objection_to_locks(guard.is_some(), now),
@@ -45,7 +45,7 @@ impl Admission {
         }
     }
 
-    /// Why the node gives no new lock.
+    /// Returns why the node gives no new lock; `None` if it does.
     pub(super) fn objection_to_locks(&self, guarded: bool, now: Moment) -> Option<Fault> {
         if let Some(conflict) = &self.conflict {
             return Some(Fault::OtherNodes(conflict.clone()));
@@ -65,7 +65,7 @@ impl Admission {
         left(self.in_use_until, now).map(|remaining| Fault::Replaced { remaining })
     }
 
-    /// Whether votes do not count although they did before, because the last look was too long ago.
+    /// Returns whether votes do not count only because the last look was too long ago.
     pub(super) fn is_overdue(&self, now: Moment) -> bool {
         self.registered && self.is_stale(now)
     }
@@ -74,8 +74,8 @@ impl Admission {
         left(self.fresh_until, now).is_none()
     }
 
-    /// How late something may be executed that needs a vote: as late as `budget` allows, but not when others do not reckon with it
-    /// any more.
+    /// Returns how late the node may execute a request: within `budget`. A request that needs a vote also not after the last look has
+    /// ceased to be fresh.
     pub(super) fn limit(&self, action: &Action, budget: Duration, now: Moment) -> Duration {
         let needs_vote = matches!(
             action,
@@ -87,7 +87,7 @@ impl Admission {
         }
     }
 
-    /// Whether votes that were given before do not count any more.
+    /// Returns whether votes that were given before do not count any more.
     pub(super) fn is_worse_than(&self, before: &Admission, now: Moment) -> bool {
         let objects = |admission: &Admission| {
             (

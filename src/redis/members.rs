@@ -1,5 +1,5 @@
-//! Tells the nodes which nodes this client uses, and keeps to it that others use the same (M3 to M6, M8): asks, again and
-//! again, and has `membership.rs` decide.
+//! Looks at all nodes again and again: registers this client's list of nodes there, and reads the lists of others (M3 to M6, M8).
+//! `membership.rs` decides what follows.
 //!
 //! A list of nodes is registered on each node that is connected, under a lease, unless another list is registered there. So
 //! two clients whose lists differ meet on any node that both reach, and the later one takes no locks.
@@ -25,10 +25,10 @@ use crate::sys::mutex::lock;
 /// How long the first registration waits for nodes that have neither connected nor failed to.
 const GATHER: Duration = Duration::from_millis(100);
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(250);
-/// How often a list is judged again in one go because another client has registered one meanwhile.
+/// Most times that lists are judged in one look, because another client has registered one meanwhile.
 const MOST_TRIES: u32 = 4;
 
-/// The nodes of one set, and what other clients take for it.
+/// The nodes of one set, and the registration of this client on them.
 pub(super) struct Members {
     nodes: Vec<Member>,
     registrar: Registrar,
@@ -36,7 +36,7 @@ pub(super) struct Members {
     period: Duration,
     part: Part,
     clock: Clock,
-    /// No new locks are taken any more.
+    /// Cancelled once the manager takes no new locks.
     closed: CancellationToken,
     changed: Notify,
     membership: Mutex<Membership>,
@@ -80,42 +80,42 @@ impl Members {
         }
     }
 
-    /// A node was connected, or could not be.
+    /// A node was connected, or an attempt to connect failed: look at once.
     pub(super) fn changed(&self) {
         self.changed.notify_one();
     }
 
-    /// Whether this client only observes.
+    /// Returns whether this client only observes.
     pub(super) fn only_observes(&self) -> bool {
         self.part == Part::Observer
     }
 
-    /// Registers, again and again, until it is dropped.
+    /// Looks again and again, until dropped.
     pub(super) async fn keep(self: Arc<Self>) {
         self.gather().await;
         let mut jumps = self.clock.jumps();
         loop {
             let started = Instant::now();
-            // Leases that are held go on after that, and others have to know.
+            // After a shutdown, leases go on, and other clients must still know of this one.
             let takes_part = !self.closed.is_cancelled() || self.clock.has_leases();
             let unsettled = match takes_part {
                 true => self.register().await,
                 false => None,
             };
-            // Often enough that a look may fail or take long before the last one is too old.
+            // Two to four times in a period, so that one look may fail or take long.
             let pause = self.period.mul_f64(0.25 + fastrand::f64() / 4.0);
-            // Once the others have had their time, it takes another look before locks are given.
+            // When the last unsettled node settles, another look is needed before it gives locks.
             let pause = unsettled.map_or(pause, |left| pause.min(left + Duration::from_millis(1)));
             tokio::select! {
                 () = self.changed.notified() => {}
-                // The machine was suspended, so the last look is older than timers know.
+                // The machine was suspended, so the last look is older than the timers show.
                 _ = jumps.changed() => {}
                 () = sleep_until(started + pause) => {}
             }
         }
     }
 
-    /// Waits until each node has connected or failed to, but not for long.
+    /// Waits until each node has connected or failed to, but not longer than `GATHER` after the first has.
     async fn gather(&self) {
         let settled = |Member { pipeline, .. }: &Member| {
             pipeline.link().is_some() || matches!(*pipeline.status().borrow(), NodeState::Down(_))
@@ -138,8 +138,8 @@ impl Members {
         }
     }
 
-    /// Registers the list as it is now on all nodes that are connected, and admits them, or not. Returns how long until the last
-    /// unsettled node settles; `None` if all have.
+    /// Registers the present list on all connected nodes, and decides whether their votes count. Returns how long it takes until the
+    /// last unsettled node settles; `None` if all have.
     async fn register(&self) -> Option<Duration> {
         let started = self.clock.now();
         let links: Vec<(usize, Arc<Link>)> = self
@@ -156,7 +156,7 @@ impl Members {
             was_stopped,
         } = lock(&self.membership).begin(started, connected.iter().copied());
         let registers = self.part.registers();
-        // A list that takes no part yet must not get in the way of those that do: others are looked for first.
+        // A new client reads the other lists first, so that its own does not get in the way of clients that hold locks.
         let mut act = if is_new || !registers { Act::Look } else { Act::Add };
         let mut asked = links;
         let mut answers = Vec::new();
@@ -172,13 +172,13 @@ impl Members {
                 .iter()
                 .map(|(number, link)| self.ask(*number, link, &registration, was_stopped));
             answers = Vec::from_iter(join_all(asking).await.into_iter().flatten());
-            // A node that has not answered is not waited for again.
+            // A node that has not answered is left for the next look.
             asked.retain(|(number, _)| answers.iter().any(|answer: &LookAnswer| answer.number == *number));
             let in_conflict = lock(&self.membership).judge(self.clock.now(), &view, &answers);
             let told = |registered: &Registered| registered.added || registered.is_full;
             let all_added = answers.iter().all(|answer| told(&answer.registered));
             act = match in_conflict {
-                // Those who look at this node later must know that a lease may be held.
+                // Clients that look at this node later must know that a lease may be held.
                 true if self.may_hold() && act != Act::Keep => Act::Keep,
                 false if !all_added && registers => Act::Add,
                 _ => break,
@@ -196,12 +196,12 @@ impl Members {
         unsettled
     }
 
-    /// Whether leases may be held that other clients have to know of.
+    /// Returns whether leases may be held that other clients must know of.
     fn may_hold(&self) -> bool {
         self.clock.has_leases() && lock(&self.membership).is_admitted_anywhere()
     }
 
-    /// How long a node may take to answer before it is left for the next look.
+    /// Returns how long a node may take to answer. After that, it is left for the next look.
     fn patience(&self) -> Duration {
         SHORTEST_PATIENCE.max(self.period / 4)
     }
@@ -222,7 +222,7 @@ impl Members {
                 });
             }
             match self.registrar.register(&node.pipeline, link, registration).await {
-                // A node that is full grants no locks to others either. Leases go on.
+                // A node at its memory limit grants no locks to other clients either. Leases go on.
                 Err(Fault::OutOfMemory) => {
                     let look = Registration {
                         act: Act::Look,

@@ -27,8 +27,8 @@ const SLOWEST_DROPPED: Duration = Duration::from_millis(50);
 const HUNG_FASTEST: Duration = Duration::from_millis(250);
 /// Longest pause for such a node.
 const HUNG_SLOWEST: Duration = Duration::from_secs(2);
-/// T4: how long a connection that is doubted may stay silent while another one is opened beside it. Then the node is out of
-/// reach, until that other one is open.
+/// How long a doubted connection may stay silent while another one is opened beside it (T4). After that, the node is out of reach
+/// until the other one is open.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// A connection that is being opened.
@@ -69,7 +69,7 @@ async fn serve<'a>(
     members: &Members,
     mut opened: Opened,
 ) -> (End, Fault, Option<Opening<'a>>) {
-    // R3: the connection before has answered nothing but the probe.
+    // Whether the connection before has answered nothing but the probe (R3).
     let mut is_suspect = false;
     loop {
         let Opened {
@@ -88,7 +88,7 @@ async fn serve<'a>(
             false => End::Dropped,
         };
         opened = tokio::select! {
-            biased; // what has come is taken in first
+            biased; // first take in what has come
             fault = pipeline.serve(&link, &mut reader) => return (closed(), fault::before(fault), None),
             fault = link.changed() => return (closed(), fault, None),
             // The next iteration drops the old connection, which resets it.
@@ -115,8 +115,8 @@ async fn serve<'a>(
     }
 }
 
-/// T4: opens another connection whenever the one in use is silent for too long. Returns the other one, if that is open before the
-/// one in use has answered. If neither has come to anything within the grace, returns what is still being opened.
+/// Opens another connection whenever the one in use is silent for too long (T4). Returns the other one, if it is open before the one
+/// in use has answered. If neither happens within the grace, returns the connection that is still being opened.
 async fn replacement<'a>(
     endpoint: &'a Endpoint,
     pipeline: &Pipeline,
@@ -126,13 +126,13 @@ async fn replacement<'a>(
     let mut end = Instant::now();
     loop {
         pipeline.wait_until_doubted().await;
-        // A node that is slow each time is not connected to each time.
+        // Not more often than once in a grace: a node may be slow each time.
         tokio::select! {
             () = pipeline.wait_until_trusted() => continue,
             () = sleep_until(end) => {}
         }
         end = Instant::now() + GRACE;
-        // R3: a server that passes the probe and then hangs, time and again.
+        // A server that passes the probe and then hangs, time and again (R3), gets no other connection.
         if is_suspect && !pipeline.has_answered() {
             tokio::select! {
                 () = pipeline.wait_until_trusted() => continue,
@@ -162,8 +162,7 @@ async fn replacement<'a>(
     }
 }
 
-/// Waits until the node's name leads elsewhere, and to a server that passes the probe. Until then, the link stays in use
-/// (M3).
+/// Waits until the node's name leads to another server that passes the probe (M3). Until then, the connection stays in use.
 async fn follow(endpoint: &Endpoint, link: &Link) -> Opened {
     let mut known = None;
     loop {
@@ -225,17 +224,17 @@ fn adopt(endpoint: &Endpoint, opened: Opened, before: Option<&Link>) -> Result<O
 /// How a connection ended, or a try to make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It had been of use, or had at least lasted.
+    /// It has answered requests, or has lasted for a while.
     Served,
-    /// It passed the probe, and was closed before it was of use.
+    /// It passed the probe, and was closed soon after, without a request.
     Dropped,
-    /// It did not come about.
+    /// It could not be opened.
     Failed,
     /// It passed the probe, and then answered nothing.
     Hung,
 }
 
-/// R3: how long a node is left alone, the longer the more often it has failed in a row.
+/// How long a node is left alone (R3). The time grows with the number of failures in a row.
 #[derive(Debug, Default)]
 struct Breaker {
     failures: u32,
@@ -243,12 +242,12 @@ struct Breaker {
 }
 
 impl Breaker {
-    /// Whether the node has not failed lately.
+    /// Returns whether the node has not failed since it last served.
     fn is_closed(&self) -> bool {
         self.failures == 0
     }
 
-    /// Until the next try. `random` jitters.
+    /// Returns the pause until the next attempt. `random` spreads it.
     fn delay(&mut self, end: End, random: u32) -> Duration {
         match end {
             End::Served => *self = Breaker::default(),
