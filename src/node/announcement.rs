@@ -71,6 +71,15 @@ pub struct WaiterId(pub u64);
 /// The longest time that the others wait for a process that is next.
 pub(crate) const LONGEST_SLOT: Duration = Duration::from_millis(500);
 
+/// One announcement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// A lock was released, which this token held.
+    Release(OwnerToken, ReleaseNotice),
+    /// A process waits for the lock.
+    Wait(WaitNotice),
+}
+
 /// Receives what a node announces of one key.
 ///
 /// Handed to [`Node::listen`](crate::node::Node::listen).

@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-pub(crate) use announcement::{LONGEST_SLOT, ReleaseSink};
 pub use announcement::{
-    Listener, Listening, ReleaseKind, ReleaseNotice, Sender, Successor, Turn, WaitNotice, WaiterId,
+    Announcement, Listener, Listening, ReleaseKind, ReleaseNotice, Sender, Successor, Turn, WaitNotice,
+    WaiterId,
 };
+pub(crate) use announcement::{LONGEST_SLOT, ReleaseSink};
 pub use fault::{Fault, ListConflict, Unfit};
 pub use owner::OwnerToken;
 pub(crate) use request::Answer;

@@ -26,8 +26,8 @@ use super::credentials::renewed_after;
 use super::endpoint::Endpoint;
 use super::fault;
 use super::fred_client::{self, Task};
-use super::script::{self, Announcement};
-use crate::node::{Fault, Listener, Listening};
+use super::script;
+use crate::node::{Announcement, Fault, Listener, Listening};
 use crate::protocol::backoff::Backoff;
 
 /// How long the connection is kept when nobody listens.

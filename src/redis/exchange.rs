@@ -8,8 +8,8 @@ use tokio_util::bytes::BytesMut;
 
 use super::resp;
 pub use super::resp::Value;
-pub use super::script::Announcement;
 use super::script::{self, Item, Target};
+pub use crate::node::Announcement;
 use crate::node::{Action, Fault, OwnerToken, Reply, Request};
 use crate::options::RECORD_SUFFIX;
 use crate::protocol::memory::{Durability, MemoryId, Process, Record};

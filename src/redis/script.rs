@@ -9,8 +9,8 @@ use tokio_util::bytes::{BufMut, BytesMut};
 use super::fault;
 use super::resp::{self, Value};
 use crate::node::{
-    Action, Fault, Fencing, LONGEST_SLOT, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request, Sender,
-    Successor, Turn, WaitNotice, WaiterId,
+    Action, Announcement, Fault, Fencing, LONGEST_SLOT, OwnerToken, ReleaseKind, ReleaseNotice, Reply,
+    Request, Sender, Successor, Turn, WaitNotice, WaiterId,
 };
 use crate::options::RECORD_SUFFIX;
 use crate::protocol::memory::Record;
@@ -243,15 +243,6 @@ fn channel_suffix(database: u8) -> String {
         0 => String::new(),
         database => format!("@{database}"),
     }
-}
-
-/// What is published there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Announcement {
-    /// A lock was released that this token held.
-    Release(OwnerToken, ReleaseNotice),
-    /// A process waits.
-    Wait(WaitNotice),
 }
 
 /// Reads an announcement. `None` if the text is something else: anybody may publish there.
