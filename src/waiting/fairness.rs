@@ -20,6 +20,9 @@ const SHORTEST_SLOT: Duration = Duration::from_millis(5);
 const BEHIND_ALL: Duration = Duration::from_millis(2);
 /// A roll call asks those that have said so within this time for nothing: a process that cannot listen calls at each release.
 const SAID_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// After this long, a process that waits says so again: another one may not have listened yet when it did, and never calls the roll
+/// where it knows of others.
+const SAID_FOR: Duration = Duration::from_millis(500);
 /// Most processes that are listed, and most that are remembered by their last announcement.
 const MOST_LISTED: usize = 256;
 
@@ -188,7 +191,8 @@ impl Fairness {
 
     /// What this process is to say if it waits. `None` if it has said so, or is next itself.
     pub(crate) fn say(&mut self, now: Instant) -> Option<WaitNotice> {
-        if self.said || self.is_next(now) {
+        let is_recent = self.said_at.is_some_and(|said| now - said < SAID_FOR);
+        if self.said && is_recent || self.is_next(now) {
             return None;
         }
         (self.said, self.said_at) = (true, Some(now));
@@ -465,6 +469,9 @@ mod tests {
         }
         fairness.got(0, later);
         assert!(fairness.say(later).is_some());
+        // Whoever has not heard it.
+        assert!(fairness.say(later + SAID_FOR - MILLI).is_none());
+        assert!(fairness.say(later + SAID_FOR).is_some());
     }
 
     #[tokio::test(start_paused = true)]
