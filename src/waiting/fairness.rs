@@ -20,9 +20,10 @@ const SHORTEST_SLOT: Duration = Duration::from_millis(5);
 const BEHIND_ALL: Duration = Duration::from_millis(2);
 /// A roll call asks those that have said so within this time for nothing: a process that cannot listen calls at each release.
 const SAID_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// After this long, a process that waits says so again: another one may not have listened yet when it did, and never calls the roll
-/// where it knows of others.
-const SAID_FOR: Duration = Duration::from_millis(500);
+/// After this long, a process that waits says so again: another process may not have listened yet, and never calls the roll if it
+/// knows of others. The time doubles with each repetition, up to the longest.
+const FIRST_REPEAT: Duration = Duration::from_millis(100);
+const LONGEST_REPEAT: Duration = Duration::from_millis(500);
 /// Most processes that are listed, and most that are remembered by their last announcement.
 const MOST_LISTED: usize = 256;
 
@@ -43,6 +44,8 @@ pub(crate) struct Fairness {
     /// Whether this process has said that it waits, and may be in the lists of others; and when it last said so.
     said: bool,
     said_at: Option<Instant>,
+    /// How long after that it says so again.
+    repeat_after: Duration,
     /// The turn of this process, if it has one.
     turn: Option<OwnTurn>,
     /// How long the nodes took last.
@@ -75,6 +78,7 @@ impl Fairness {
             gate: None,
             said: false,
             said_at: None,
+            repeat_after: FIRST_REPEAT,
             turn: None,
             round_trip: Duration::ZERO,
         }
@@ -191,10 +195,14 @@ impl Fairness {
 
     /// What this process is to say if it waits. `None` if it has said so, or is next itself.
     pub(crate) fn say(&mut self, now: Instant) -> Option<WaitNotice> {
-        let is_recent = self.said_at.is_some_and(|said| now - said < SAID_FOR);
+        let is_recent = self.said_at.is_some_and(|said| now - said < self.repeat_after);
         if self.said && is_recent || self.is_next(now) {
             return None;
         }
+        self.repeat_after = match self.said {
+            true => (2 * self.repeat_after).min(LONGEST_REPEAT),
+            false => FIRST_REPEAT,
+        };
         (self.said, self.said_at) = (true, Some(now));
         Some(WaitNotice {
             from: self.sender(),
@@ -469,9 +477,13 @@ mod tests {
         }
         fairness.got(0, later);
         assert!(fairness.say(later).is_some());
-        // Whoever has not heard it.
-        assert!(fairness.say(later + SAID_FOR - MILLI).is_none());
-        assert!(fairness.say(later + SAID_FOR).is_some());
+        // For processes that have not heard it.
+        let mut said = later;
+        for millis in [100, 200, 400, 500, 500] {
+            assert!(fairness.say(said + MILLI * (millis - 1)).is_none(), "{millis}");
+            said += MILLI * millis;
+            assert!(fairness.say(said).is_some(), "{millis}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
