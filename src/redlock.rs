@@ -163,7 +163,7 @@ impl LockRequest {
     }
 
     /// Keeps trying for this long (default 10 s), the last time at its very end. An attempt under way is finished, which
-    /// takes one node budget longer, or two where a fencing token needs a second round.
+    /// takes one node budget longer, or two where a fencing token needs a second round; two more after a stop of this process.
     pub fn within(mut self, limit: Duration) -> Self {
         self.options.wait = Wait::Within(limit);
         self
@@ -251,7 +251,8 @@ impl LockRequest {
 
     /// Acquires the lock in a single attempt: the answer comes normally after one round trip, and within a
     /// node budget; within two where a fencing token needs a second round. (A node that fails in the middle of that may cost
-    /// one more. So may what an earlier attempt has left on nodes: it is deleted first.)
+    /// one more. So may what an earlier attempt has left on nodes: it is deleted first. After a stop of this process, it may take two
+    /// more: the client looks at its nodes first, and makes the attempt again.)
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

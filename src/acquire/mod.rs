@@ -24,7 +24,7 @@ use crate::sys::timer::sleep_until;
 use crate::votes::Votes;
 use crate::waiting::{FrontWaiter, LocalHolder, LocalLease, Queues, Retry, Ticket};
 
-/// Where some of those who wait ask on other settings, what was out of reach so recently is not asked for again on the same settings.
+/// If some waiters ask with other settings, what was out of reach so recently is not asked for again with the same settings.
 const JUST_NOW: Duration = Duration::from_millis(100);
 
 /// One acquire.
@@ -88,7 +88,7 @@ impl Acquire {
                 let Some(moment) = moment else {
                     return Err(self.failed(failure));
                 };
-                // What is out of reach for this one may be had on the settings of another.
+                // What is out of reach with these settings may be had with those of another waiter.
                 if !failure.is_for_all() && ticket.is_mixed() {
                     break moment;
                 }
@@ -141,7 +141,7 @@ impl Acquire {
     /// What somebody in this process was told since this one came, if this one would have been told the same.
     fn recently_told(&self, ticket: &Ticket<Arc<SharedFailure>>) -> Option<Arc<SharedFailure>> {
         ticket.told().filter(|told| {
-            let is_for_us = told.failure.is_for_all() || told.question == self.settings.request_params();
+            let is_for_us = told.failure.is_for_all() || told.params == self.settings.request_params();
             is_for_us && told.at >= self.retry.started()
         })
     }
@@ -149,7 +149,7 @@ impl Acquire {
     fn tell(&self, ticket: &Ticket<Arc<SharedFailure>>, failure: &AttemptFailure) {
         ticket.tell(Some(Arc::new(SharedFailure {
             at: Instant::now(),
-            question: self.settings.request_params(),
+            params: self.settings.request_params(),
             failure: failure.clone(),
             out_of_reach_since: self.retry.out_of_reach_since(),
         })));
@@ -294,10 +294,10 @@ fn tell_no_outage(ticket: &Ticket<Arc<SharedFailure>>) {
     ticket.tell(ticket.told().filter(|told| told.failure.quorum()));
 }
 
-/// What whoever is in front of a queue was told last.
+/// The last failure of the first waiter of a queue.
 pub(crate) struct SharedFailure {
     at: Instant,
-    question: RequestParams,
+    params: RequestParams,
     failure: AttemptFailure,
     out_of_reach_since: Option<Instant>,
 }

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::context::Context;
 use crate::node::{Answer, Node, Nodes, OwnerToken, Request};
-use crate::round::{self};
+use crate::round;
 use crate::sys::mutex::lock;
 use crate::sys::timer::sleep_until;
 
@@ -125,8 +125,11 @@ impl Cleanup {
             return false;
         };
         // The reply is not needed: the next answer about the key shows the outcome.
-        let asked = timeout(BUDGET, self.ask(node, &request));
-        self.context.runtime.spawn(asked);
+        let asked = self.ask(node, &request);
+        // The timer is made there: this may be polled where there are none.
+        self.context
+            .runtime
+            .spawn(async move { timeout(BUDGET, asked).await });
         true
     }
 

@@ -18,7 +18,9 @@ use crate::sys::clock::Moment;
 pub(crate) async fn renew(lease: &Arc<LeaseState>) -> Result<Moment, ExtendError> {
     let mut round = extension(lease).await?;
     if round.tally().standing() == Standing::Unclear {
-        let may_retry = round.may_retry();
+        let may_retry = round.may_retry(round.budget.min(lease.remaining()));
+        // Kept as the last failure, if the lease expires meanwhile.
+        let _ = lease.not_renewed(round.votes());
         if may_retry.await {
             round = extension(lease).await?;
         }

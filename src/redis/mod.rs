@@ -1,4 +1,4 @@
-//! Redis and Valkey masters behind the port (`node.rs`). The only folder that names the client library, fred.
+//! Redis and Valkey masters behind the port (`src/node/`). The only folder that names the client library, fred.
 //!
 //! Entry point: [`RedisNode::set`]. Requests for locks, and everything that belongs to their connection, go over a connection of our
 //! own. Announcements, and the lists of nodes that people ask for, go over fred's. This folder knows nothing of attempts, leases or
@@ -24,7 +24,7 @@
 //! | `admission.rs` | whether a node's votes count |
 //! | `this_process.rs` | the description of this process that others read |
 //! | `fred_client.rs` | a connection of the client library |
-//! | `announcements.rs` | subscriptions to releases |
+//! | `announcements.rs` | subscriptions to announcements |
 //! | `registrations.rs`, `lists.lua` | the registered lists of nodes, for people |
 //! | `exchange.rs` | the script's encoding, for tests that run it (feature `testbed`) |
 

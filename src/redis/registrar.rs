@@ -120,7 +120,7 @@ impl Registrar {
             return Err(Fault::OtherMemory);
         }
         read(answer).ok_or_else(|| Fault::Protocol {
-            detail: "no lists of nodes in the answer to the registration for them".into(),
+            detail: "no lists of nodes in the answer to the registration".into(),
         })
     }
 }

@@ -233,7 +233,7 @@ fn slot_millis(slot: Duration) -> u128 {
     slot.min(LONGEST_SLOT).as_millis()
 }
 
-/// Where the releases of a lock in this database are announced. Channels know of no databases.
+/// Returns the channel of a lock's announcements in this database. Channels know of no databases.
 pub(super) fn channel(key: &str, database: u8) -> String {
     format!("{key}#free{}", channel_suffix(database))
 }

@@ -14,13 +14,13 @@ use crate::sys::runtime::Runtime;
 ///
 /// Anywhere else they may have no driver: other runtimes are built without timers, or there is none, or the manager's has ended
 /// or is not driven. A thread keeps the time there.
-pub(crate) fn sleep_until(context: &Runtime, at: Instant) -> impl Future<Output = ()> + Send + use<> {
-    let context = context.clone();
+pub(crate) fn sleep_until(runtime: &Runtime, at: Instant) -> impl Future<Output = ()> + Send + use<> {
+    let runtime = runtime.clone();
     async move {
         let mut sleep = pin!(None::<Sleep>);
         let mut alarm = None;
         poll_fn(|cx| {
-            if !context.is_current() {
+            if !runtime.is_current() {
                 sleep.set(None);
                 return alarm
                     .get_or_insert_with(|| thread::Alarm::at(at.into_std()))
@@ -59,15 +59,15 @@ mod tests {
                 .enable_time()
                 .build()
                 .unwrap();
-            let context = runtime.block_on(async { Runtime::current().unwrap() });
-            context.watch(std::future::pending(), || {});
+            let home = runtime.block_on(async { Runtime::current().unwrap() });
+            home.watch(std::future::pending(), || {});
             // Set where it is polled first, and to be polled elsewhere.
-            let mut sleep = pin!(sleep_until(&context, Instant::now() + Duration::from_millis(100)));
+            let mut sleep = pin!(sleep_until(&home, Instant::now() + Duration::from_millis(100)));
             runtime.block_on(async {
                 let _ = is_over(sleep.as_mut());
             });
             drop(runtime);
-            let _entered = is_entered.then(|| context.enter());
+            let _entered = is_entered.then(|| home.enter());
             while !is_over(sleep.as_mut()) {
                 std::thread::yield_now();
             }

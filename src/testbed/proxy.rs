@@ -64,7 +64,7 @@ impl Proxy {
         let (orders, inbox) = mpsc::unbounded_channel();
         let open = Arc::new(AtomicUsize::new(0));
         let addr = port.addr();
-        let desk = CleanupInbox {
+        let acceptor = Acceptor {
             port,
             listener: Some(listener),
             cut: false,
@@ -74,7 +74,7 @@ impl Proxy {
             connections: JoinSet::new(),
             open: open.clone(),
         };
-        background.spawn(desk.work(inbox));
+        background.spawn(acceptor.work(inbox));
         Ok(Proxy { addr, orders, open })
     }
 
@@ -159,7 +159,7 @@ impl Proxy {
 }
 
 /// Accepts connections and carries out orders.
-struct CleanupInbox {
+struct Acceptor {
     port: Port,
     listener: Option<TcpListener>,
     cut: bool,
@@ -171,7 +171,7 @@ struct CleanupInbox {
     open: Arc<AtomicUsize>,
 }
 
-impl CleanupInbox {
+impl Acceptor {
     async fn work(mut self, mut inbox: mpsc::UnboundedReceiver<(Order, sync_mpsc::Sender<()>)>) {
         loop {
             tokio::select! {

@@ -86,13 +86,16 @@ impl Fairness {
 
     /// The nodes took so long.
     pub(crate) fn round_trip(&mut self, round_trip: Duration) {
-        self.round_trip = round_trip;
+        // Zero if no node has answered.
+        if !round_trip.is_zero() {
+            self.round_trip = round_trip;
+        }
     }
 
     /// This process got the lock, and `waiting` more of its tasks want it.
     pub(crate) fn got(&mut self, waiting: usize, now: Instant) {
         self.taken_by(self.id, now);
-        self.said = false;
+        (self.said, self.gate) = (false, None);
         self.turn.get_or_insert(OwnTurn {
             began: now,
             left: waiting.min(MOST_IN_A_ROW),
@@ -132,7 +135,7 @@ impl Fairness {
     pub(crate) fn heard_waits(&mut self, notice: WaitNotice) {
         let WaitNotice { from, slot } = notice;
         if from.id == self.id {
-            return;
+            return self.change_id_if_forged(from);
         }
         let heard = self.heard_of(from.id);
         if from.count <= heard.waits.max(heard.released) {
@@ -159,8 +162,11 @@ impl Fairness {
             return true;
         };
         if from.id == self.id {
+            self.change_id_if_forged(from);
             return false;
         }
+        // No process asks for a shorter slot: naming one would only cost announcements.
+        let next = next.filter(|next| next.slot >= SHORTEST_SLOT);
         let heard = self.heard_of(from.id);
         if from.count <= heard.released {
             return true;
@@ -182,7 +188,7 @@ impl Fairness {
 
     /// When this process may ask, if it is to let another one go first. `random` spreads processes that wait for the same one.
     pub(crate) fn gate(&self, random: u32) -> Option<Instant> {
-        let spread = Duration::from_millis(1) + self.round_trip / 4;
+        let spread = Duration::from_millis(1) + (self.round_trip / 4).min(LONGEST_SLOT);
         let share = f64::from(random) / f64::from(u32::MAX);
         self.gate.map(|gate| gate + spread.mul_f64(share))
     }
@@ -268,6 +274,13 @@ impl Fairness {
             self.heard.len() - 1
         });
         &mut self.heard[at]
+    }
+
+    /// Another process uses this one's id, with numbers ahead of its own: the announcements of this process would be taken for old.
+    fn change_id_if_forged(&mut self, from: Sender) {
+        if from.count > self.sent {
+            (self.id, self.sent, self.said) = (WaiterId(fastrand::u64(..)), 0, false);
+        }
     }
 
     fn sender(&mut self) -> Sender {
@@ -484,6 +497,41 @@ mod tests {
             said += MILLI * millis;
             assert!(fairness.say(said).is_some(), "{millis}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_was_overtaken_is_handed_over_without_a_wait() {
+        let (mut fairness, start) = (Fairness::new(), Instant::now());
+        fairness.heard_release(free(1, 1, successor(2, 250)), start);
+        assert!(fairness.gate(0).is_some());
+        fairness.got(3, start);
+        assert_eq!(fairness.given_up(true, start).kind, ReleaseKind::HandedOver);
+        assert_eq!(fairness.gate(0), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forged_announcements_silence_no_process() {
+        let (mut fairness, now) = (Fairness::new(), Instant::now());
+        let own = fairness.say(now).unwrap().from;
+        // The own ones come back.
+        fairness.heard_waits(waits(own.id.0, own.count, 5));
+        assert_eq!(fairness.id, own.id);
+        fairness.heard_waits(waits(own.id.0, u32::MAX, 5));
+        let again = fairness.say(now).unwrap().from;
+        assert!(again.id != own.id && again.count == 1, "{again:?}");
+        // Nor is a process named for no time, so that it speaks again and again.
+        fairness.heard_release(
+            free(
+                1,
+                1,
+                Some(Successor {
+                    id: again.id,
+                    slot: MILLI,
+                }),
+            ),
+            now,
+        );
+        assert!(fairness.say(now).is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -243,7 +243,10 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         };
         let ask = |node| ask(self.nodes, node, request.clone(), BUDGET, self.context);
         let calls = join_all((0..self.nodes.len()).map(ask));
-        self.context.runtime.spawn(timeout(BUDGET, calls));
+        // The timer is made there: this may be polled where there are none.
+        self.context
+            .runtime
+            .spawn(async move { timeout(BUDGET, calls).await });
     }
 
     /// When to ask if nothing is announced and nothing expires.

@@ -85,7 +85,7 @@ impl<T: Send + 'static> LocalHolder<T> {
         }
         let queue_ref = queues.queue(key);
         // Not from here: this may be called where no runtime can be entered.
-        queues.context.spawn(async move {
+        queues.runtime.spawn(async move {
             queue_ref.listen();
             queue_ref.linger();
         });

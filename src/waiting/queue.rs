@@ -41,7 +41,7 @@ pub(super) struct Queue<T> {
 #[derive(Default)]
 pub(super) struct State {
     /// What the first waiter asks, and whether others ask something else.
-    pub(super) question: Option<RequestParams>,
+    pub(super) params: Option<RequestParams>,
     pub(super) is_mixed: bool,
     /// Opened when a task waits for another process, closed when none has for a while.
     pub(super) releases: Option<Arc<ReleaseWatch>>,

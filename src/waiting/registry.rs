@@ -19,7 +19,7 @@ use super::releases::ReleaseWatch;
 pub(crate) struct Queues<T> {
     by_key: Arc<Mutex<ByKey<T>>>,
     nodes: Nodes,
-    pub(super) context: Runtime,
+    pub(super) runtime: Runtime,
     /// Nothing is remembered any more.
     pub(super) closed: CancellationToken,
 }
@@ -34,11 +34,11 @@ struct Entry<T> {
 
 impl<T: Send + 'static> Queues<T> {
     /// Nobody waits any more once `closed` is cancelled.
-    pub(crate) fn new(nodes: &Nodes, context: &Runtime, closed: CancellationToken) -> Self {
+    pub(crate) fn new(nodes: &Nodes, runtime: &Runtime, closed: CancellationToken) -> Self {
         Queues {
             by_key: Arc::default(),
             nodes: nodes.clone(),
-            context: context.clone(),
+            runtime: runtime.clone(),
             closed,
         }
     }
@@ -82,7 +82,7 @@ impl<T> Clone for Queues<T> {
         Queues {
             by_key: self.by_key.clone(),
             nodes: self.nodes.clone(),
-            context: self.context.clone(),
+            runtime: self.runtime.clone(),
             closed: self.closed.clone(),
         }
     }
@@ -100,8 +100,8 @@ impl<T: Send + 'static> QueueRef<T> {
     pub(super) fn listen(&self) {
         let mut state = lock(&self.queue.state);
         if state.releases.is_none() {
-            let Queues { nodes, context, .. } = &self.queues;
-            let releases = ReleaseWatch::of(&self.key, nodes, context, &self.queue.fairness);
+            let Queues { nodes, runtime, .. } = &self.queues;
+            let releases = ReleaseWatch::of(&self.key, nodes, runtime, &self.queue.fairness);
             (state.releases, state.waited) = (Some(Arc::new(releases)), Some(Instant::now()));
         }
     }
@@ -113,7 +113,7 @@ impl<T: Send + 'static> QueueRef<T> {
         }
         let linger = Linger(self.queues.queue(&self.key));
         // Where the runtime has ended, the task is dropped at once, and what it keeps with it.
-        self.queues.context.spawn(linger.fade());
+        self.queues.runtime.spawn(linger.fade());
     }
 }
 
@@ -141,7 +141,7 @@ impl<T: Send + 'static> Linger<T> {
             let until = Instant::now() + REMEMBERED;
             tokio::select! {
                 () = queues.closed.cancelled() => return,
-                () = sleep_until(&queues.context, until) => {}
+                () = sleep_until(&queues.runtime, until) => {}
             }
             drop(queue.unused_releases());
             if !queue.is_of_use() {

@@ -24,15 +24,15 @@ pub(crate) struct Ticket<T: Send + 'static> {
 
 impl<T: Send + 'static> Queues<T> {
     /// Takes the last place in the queue for a key, which is made if there is none.
-    pub(crate) fn enter(&self, key: &Arc<str>, question: RequestParams) -> Ticket<T> {
+    pub(crate) fn enter(&self, key: &Arc<str>, params: RequestParams) -> Ticket<T> {
         let queue_ref = self.queue(key);
         {
             let queue = &queue_ref.queue;
             let mut state = lock(&queue.state);
             if queue.waiting.fetch_add(1, SeqCst) == 0 {
-                (state.question, state.is_mixed) = (Some(question), false);
+                (state.params, state.is_mixed) = (Some(params), false);
             }
-            state.is_mixed |= state.question != Some(question);
+            state.is_mixed |= state.params != Some(params);
         }
         Ticket {
             queue_ref,
@@ -47,7 +47,7 @@ impl<T: Clone + Send + 'static> Ticket<T> {
     }
 
     /// Waits to be in front, until `end` at most. Returns whether it is. Cancel safe.
-    pub(crate) async fn wait_for_front(&mut self, end: Option<Instant>, context: &Runtime) -> bool {
+    pub(crate) async fn wait_for_front(&mut self, end: Option<Instant>, runtime: &Runtime) -> bool {
         let queue = &self.queue_ref.queue;
         if let Ok(turn) = queue.turn.clone().try_lock_owned() {
             self.turn = Some(turn);
@@ -55,7 +55,7 @@ impl<T: Clone + Send + 'static> Ticket<T> {
         }
         let time_is_up = async {
             match end {
-                Some(end) => sleep_until(context, end).await,
+                Some(end) => sleep_until(runtime, end).await,
                 None => std::future::pending().await,
             }
         };
@@ -82,12 +82,12 @@ impl<T: Clone + Send + 'static> Ticket<T> {
     pub(crate) async fn final_attempt(
         &self,
         limit: Duration,
-        context: &Runtime,
+        runtime: &Runtime,
     ) -> Option<MutexGuard<'_, ()>> {
         tokio::select! {
             biased;
             turn = self.queue_ref.queue.final_attempt.lock() => Some(turn),
-            () = sleep_until(context, Instant::now() + limit) => None,
+            () = sleep_until(runtime, Instant::now() + limit) => None,
         }
     }
 

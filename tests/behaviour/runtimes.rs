@@ -133,8 +133,19 @@ async fn a_lease_may_be_taken_from_another_runtime(world: &World) {
 }
 
 async fn a_lock_needs_no_timers_where_it_is_used(world: &World) {
+    count_panics();
     let redlock = world.redlock().await;
+    let other = world.redlock().await;
     for from in ELSEWHERE {
+        // Waits for another process, tells it so, and hears of its release.
+        let resource = world.resource("job");
+        let lock = |redlock: &Redlock| redlock.lock(resource.as_str()).ttl(world.ttl());
+        let held = lock(&other).acquire().await.unwrap();
+        let waiting = lock(&redlock).forever().acquire();
+        let waiting = spawn_blocking(move || from.block_on(waiting).map(drop));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(held.release().await, ReleaseOutcome::Released);
+        waiting.await.unwrap().unwrap();
         let (redlock, resource) = (redlock.clone(), world.resource("job"));
         let (ttl, budget) = (world.ttl(), world.generous_budget());
         let calls = async move {
@@ -158,6 +169,7 @@ async fn a_lock_needs_no_timers_where_it_is_used(world: &World) {
     }
     let called = spawn_blocking(move || From::NoRuntime.block_on(redlock.shutdown()));
     called.await.unwrap();
+    assert_eq!(PANICS.load(Relaxed), 0);
 }
 
 async fn once_its_runtime_has_ended_every_call_says_so(world: &World) {
