@@ -127,9 +127,11 @@ impl Cleanup {
         // The reply is not needed: the next answer about the key shows the outcome.
         let asked = self.ask(node, &request);
         // The timer is made there: this may be polled where there are none.
+        let asked = async move { timeout(BUDGET, asked).await };
+        let closed = self.context.closed.clone();
         self.context
             .runtime
-            .spawn(async move { timeout(BUDGET, asked).await });
+            .spawn(closed.run_until_cancelled_owned(asked));
         true
     }
 

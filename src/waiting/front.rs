@@ -244,9 +244,10 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         let ask = |node| ask(self.nodes, node, request.clone(), BUDGET, self.context);
         let calls = join_all((0..self.nodes.len()).map(ask));
         // The timer is made there: this may be polled where there are none.
-        self.context
-            .runtime
-            .spawn(async move { timeout(BUDGET, calls).await });
+        let announced = async move { timeout(BUDGET, calls).await };
+        let closed = self.context.closed.clone();
+        let announcing = closed.run_until_cancelled_owned(announced);
+        self.context.runtime.spawn(announcing);
     }
 
     /// When to ask if nothing is announced and nothing expires.
