@@ -39,7 +39,9 @@ async fn acquire(managers: &[(Duration, Redlock)]) -> Vec<Lease> {
 
 async fn release(testbed: &Testbed, leases: Vec<Lease>) {
     for outcome in join_all(leases.into_iter().map(Lease::release)).await {
-        assert_eq!(outcome, ReleaseOutcome::Released);
+        // A busy machine may take longer to connect than a release waits. The deletion goes on then.
+        let goes_on = matches!(outcome, ReleaseOutcome::Released | ReleaseOutcome::Uncertain(_));
+        assert!(goes_on, "{outcome}");
     }
     for node in testbed.nodes() {
         eventually("nothing is left", async || keys(node).await == 0).await;
