@@ -70,7 +70,11 @@ impl Requests {
     pub(crate) fn release(self, digest: &str, key: &str, token: &str) -> Vec<u8> {
         match self {
             Requests::Plain => command(&["EVALSHA", digest, "1", key, token]),
-            Requests::Scripted | Requests::Unfenced => scripted(digest, key, &format!("r{token}f")),
+            Requests::Scripted | Requests::Unfenced => {
+                // No counter; free, announced by a process with this number.
+                let item = format!("r{token}{:016}f{:016x}{:08x}", 0, 1, 1);
+                scripted(digest, key, &item)
+            }
         }
     }
 }
