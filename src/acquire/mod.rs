@@ -12,17 +12,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::AcquireError;
-use crate::keys::claim::{Claim, ReleaseObserver};
+use crate::keys::claim::Claim;
 use crate::keys::cleanup::Cleanup;
 use crate::lease::Lease;
 use crate::lease::state::LeaseState;
-use crate::node::{Nodes, ReleaseNotice};
+use crate::node::Nodes;
 use crate::options::{LockSettings, RequestParams};
 use crate::protocol::quorum::Verdict;
 use crate::round::may_retry;
 use crate::sys::timer::sleep_until;
 use crate::votes::Votes;
-use crate::waiting::{FrontWaiter, LocalHolder, LocalLease, Queues, Retry, Ticket};
+use crate::waiting::{FrontWaiter, LocalLease, Queues, Retry, Ticket};
 
 /// If some waiters ask with other settings, what was out of reach so recently is not asked for again with the same settings.
 const JUST_NOW: Duration = Duration::from_millis(100);
@@ -265,20 +265,6 @@ impl Acquire {
                 votes,
             },
         }
-    }
-}
-
-impl<T: Send + 'static> ReleaseObserver for LocalHolder<T> {
-    fn notice(&self) -> ReleaseNotice {
-        LocalHolder::notice(self)
-    }
-
-    fn freed(&self) {
-        LocalHolder::freed(self);
-    }
-
-    fn heard(&self) {
-        LocalHolder::heard(self);
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Fairness {
     /// Processes that have said that they wait, in the order in which this one heard of them.
     list: VecDeque<Successor>,
     /// The last announcements of each process. Copies arrive once from each node, and late.
-    heard: VecDeque<Heard>,
+    heard: VecDeque<LastNumbers>,
     /// The process that is next, and until when it has not missed its slot.
     named: Option<(Successor, Instant)>,
     /// When this process may ask. `None`: at any time.
@@ -54,7 +54,7 @@ pub(crate) struct Fairness {
 
 /// The numbers of the last announcements of a process: that it waits, and that it has released the lock.
 #[derive(Debug)]
-struct Heard {
+struct LastNumbers {
     id: WaiterId,
     waits: u32,
     released: u32,
@@ -260,13 +260,13 @@ impl Fairness {
         self.list.retain(|listed| listed.id != id);
     }
 
-    fn heard_of(&mut self, id: WaiterId) -> &mut Heard {
+    fn heard_of(&mut self, id: WaiterId) -> &mut LastNumbers {
         let at = self.heard.iter().position(|heard| heard.id == id);
         let at = at.unwrap_or_else(|| {
             if self.heard.len() == MOST_LISTED {
                 self.heard.pop_front();
             }
-            self.heard.push_back(Heard {
+            self.heard.push_back(LastNumbers {
                 id,
                 waits: 0,
                 released: 0,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::keys::claim::ReleaseObserver;
 use crate::node::ReleaseNotice;
 use crate::sys::mutex::lock;
 
@@ -60,16 +61,14 @@ impl<T> HolderSlot<T> {
     }
 }
 
-impl<T: Send + 'static> LocalHolder<T> {
-    /// The lock is about to be given up. Returns the announcement for other processes.
-    pub(crate) fn notice(&self) -> ReleaseNotice {
+impl<T: Send + 'static> ReleaseObserver for LocalHolder<T> {
+    fn notice(&self) -> ReleaseNotice {
         let queue = &self.queue_ref.queue;
         let anybody_waits = queue.waiting.load(SeqCst) > 0;
         lock(&queue.fairness).given_up(anybody_waits, Instant::now())
     }
 
-    /// The deletions have been sent. Wakes the first waiter.
-    pub(crate) fn freed(&self) {
+    fn freed(&self) {
         let queue = &self.queue_ref.queue;
         lock(&queue.state).leases.retain(|(id, _)| *id != self.id);
         if queue.waiting.load(SeqCst) > 0 {
@@ -77,8 +76,8 @@ impl<T: Send + 'static> LocalHolder<T> {
         }
     }
 
-    /// A node has told a listener of the release: another process may wait, so listen, too.
-    pub(crate) fn heard(&self) {
+    /// Another process may wait, so listen, too.
+    fn heard(&self) {
         let QueueRef { queues, key, queue } = &self.queue_ref;
         if lock(&queue.state).releases.is_some() {
             return;

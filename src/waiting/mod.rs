@@ -14,7 +14,6 @@ mod retry;
 mod ticket;
 
 pub(crate) use front::FrontWaiter;
-pub(crate) use local_holder::LocalHolder;
 pub(crate) use queue::LocalLease;
 pub(crate) use registry::Queues;
 pub(crate) use retry::Retry;

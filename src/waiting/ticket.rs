@@ -172,8 +172,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::node::Nodes;
-    use crate::node::{ReleaseKind, Sender, WaiterId};
+    use crate::keys::claim::ReleaseObserver;
+    use crate::node::{Nodes, ReleaseKind, Sender, WaiterId};
     use crate::options::LockOptions;
     use crate::waiting::queue::REMEMBERED;
     use std::sync::Mutex;
