@@ -193,12 +193,6 @@ impl Round {
         !stale.is_empty()
     }
 
-    /// Returns whether the same request is worth another attempt, after `limit` at most; see [`may_retry`].
-    pub(crate) fn may_retry(&self, limit: Duration) -> impl Future<Output = bool> + Send + use<> {
-        let (nodes, votes, context) = (self.nodes.clone(), self.votes(), self.context.clone());
-        async move { may_retry(&nodes, &votes, limit, &context).await }
-    }
-
     /// Returns whether a node has said yes, and has turned out to be another server since.
     pub(crate) fn is_stale(&self, node: usize) -> bool {
         let is_yes = |answer: &Answer| vote(answer) == Vote::Yes;

@@ -18,12 +18,13 @@ use crate::sys::clock::Moment;
 pub(crate) async fn renew(lease: &Arc<LeaseState>) -> Result<Moment, ExtendError> {
     let mut round = extension(lease).await?;
     if round.tally().standing() == Standing::Unclear {
-        let may_retry = round.may_retry(round.budget.min(lease.remaining()));
+        let votes = round.votes();
         // Kept as the last failure, if the lease expires meanwhile.
-        let _ = lease.not_renewed(round.votes());
-        if may_retry.await {
-            round = extension(lease).await?;
+        let failure = lease.not_renewed(votes.clone());
+        if !lease.may_retry(&votes).await {
+            return Err(failure);
         }
+        round = extension(lease).await?;
     }
     match round.tally().standing() {
         Standing::Confirmed => {

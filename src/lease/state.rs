@@ -14,7 +14,7 @@ use crate::node::{Answer, Nodes, Reply};
 use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
-use crate::round::{NodeBaseline, Outstanding, Round};
+use crate::round::{NodeBaseline, Outstanding, Round, may_retry};
 use crate::sys::clock::{Moment, Watched};
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
@@ -200,6 +200,12 @@ impl LeaseState {
             self.expire_if_due();
             self.how_it_ended()
         })
+    }
+
+    /// Returns whether an extension that failed with these votes is worth another attempt; see [`may_retry`].
+    pub(crate) async fn may_retry(&self, votes: &Votes) -> bool {
+        let limit = self.settings.node_budget.min(self.remaining());
+        may_retry(&self.nodes, votes, limit, &self.context).await
     }
 
     /// A quorum has confirmed an extension.
