@@ -28,6 +28,10 @@ const TIDY_UP: Duration = Duration::from_millis(300);
 pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure> {
     let times = Times::new(arguments.ttl, arguments.kill_after, arguments.max_hold)?;
     command::look_for(&arguments.command)?;
+    Redlock::builder()
+        .key_prefix(&arguments.key_prefix)
+        .check_resource(&arguments.resource)
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let mut signals = Signals::for_command()?;
     if let Some(window) = arguments.guard_window.filter(|window| *window < arguments.ttl) {
         report.event(&Event::Log {
@@ -112,9 +116,6 @@ async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
     if let Some(max_hold) = arguments.max_hold {
         builder = builder.max_hold(max_hold);
     }
-    builder
-        .check_resource(&arguments.resource)
-        .map_err(|error| Failure::usage(error.to_string()))?;
     builder
         .connect()
         .await

@@ -30,9 +30,9 @@ pub(crate) struct Node {
     pub(crate) state: Result<Vec<String>, Fault>,
     /// The time of the first lock, which starts a counter and does not count.
     pub(crate) first: Option<Duration>,
-    /// `SET NX PX`: one request and its answer, and hardly any work for the server.
+    /// Without a token: the key is set, and no counter is read.
     pub(crate) plain: Latencies,
-    /// The script that counts the grant as well.
+    /// With a token: the grant is counted as well.
     pub(crate) fenced: Latencies,
     pub(crate) failures: Failures,
 }
