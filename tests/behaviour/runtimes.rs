@@ -9,12 +9,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use quorlock::{
     AcquireError, ConnectError, ExtendError, Lease, Redlock, RedlockBuilder, ReleaseOutcome, RunError,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::common::PATIENCE;
 use crate::world::{Behaviour, World, behaviours};
@@ -132,6 +134,29 @@ async fn a_lease_may_be_taken_from_another_runtime(world: &World) {
     );
 }
 
+/// Listens from now on. What is returned completes when a process says that it waits.
+async fn waits(world: &World, resource: &str) -> impl Future<Output = ()> {
+    let node = redis::Client::open(world.live()[0].as_str()).unwrap();
+    let mut announced = node.get_async_pubsub().await.unwrap();
+    announced
+        .psubscribe(format!("quorlock:{resource}#free*"))
+        .await
+        .unwrap();
+    async move {
+        let mut messages = announced.on_message();
+        let says = async {
+            while let Some(message) = messages.next().await {
+                if message.get_payload::<String>().unwrap().starts_with('w') {
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, says)
+            .await
+            .expect("it does not say that it waits");
+    }
+}
+
 async fn a_lock_needs_no_timers_where_it_is_used(world: &World) {
     count_panics();
     let redlock = world.redlock().await;
@@ -141,9 +166,10 @@ async fn a_lock_needs_no_timers_where_it_is_used(world: &World) {
         let resource = world.resource("job");
         let lock = |redlock: &Redlock| redlock.lock(resource.as_str()).ttl(world.ttl());
         let held = lock(&other).acquire().await.unwrap();
+        let said_that_it_waits = waits(world, &resource).await;
         let waiting = lock(&redlock).forever().acquire();
         let waiting = spawn_blocking(move || from.block_on(waiting).map(drop));
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        said_that_it_waits.await;
         assert_eq!(held.release().await, ReleaseOutcome::Released);
         waiting.await.unwrap().unwrap();
         let (redlock, resource) = (redlock.clone(), world.resource("job"));
