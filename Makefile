@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SUITE := --features cli,testbed,tls,serde
 
-.PHONY: help demo demo-fencing test matrix model simulate ordering nemesis resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
+.PHONY: help demo demo-fencing test matrix model simulate fairness ordering nemesis resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
 
 help:
 	@echo "make demo          a command under a lock on five real masters; the same with two dead"
@@ -12,6 +12,7 @@ help:
 	@echo "make matrix        the tests that depend on the server, on Redis 6.2 to 8.2 and Valkey (SERVERS='oldest newest': some; 40 minutes)"
 	@echo "make model         the rules of fencing tokens and of memories in larger worlds than the tests check (some ten minutes)"
 	@echo "make simulate      many simulated runs of clients and servers, for SECONDS=180 (and some minutes to build)"
+	@echo "make fairness      how crowds of processes share a lock, in simulated worlds: a table (half a minute, and the build)"
 	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
 	@echo "make nemesis       everything that goes wrong with servers, data, addresses, networks, clocks and clients (MINUTES=10, and the build)"
 	@echo "make resources     what 100,000 leases and 10,000 waiters cost, and that nothing of it is left (ten minutes with the build)"
@@ -60,6 +61,10 @@ SECONDS ?= 180
 
 simulate:
 	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --features testbed --test simulator --config profile.test.package.quorlock.opt-level=3
+
+fairness:
+	$(CARGO) test --features testbed --test simulated --config profile.test.package.quorlock.opt-level=3 -- \
+		--ignored --nocapture figures_of_many_worlds
 
 # Builds each of them: half a minute each, and as long to be noticed.
 mutants:

@@ -1,5 +1,5 @@
-//! Hears of releases, and of processes that wait (W2), on a connection of its own (T5): opened when the first one listens, and closed some time after the
-//! last has left.
+//! Subscriptions to announcements (W2): releases, and processes that wait. They have a connection of their own (T5), which is opened
+//! for the first listener and closed some time after the last has left.
 //!
 //! Never on the connection that locks are taken on: the client library takes the refusal of a subscription for the answer to
 //! the next command.

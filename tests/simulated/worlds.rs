@@ -174,7 +174,7 @@ impl World {
 
 /// For comparison of versions: `cargo test --test simulated worlds -- --ignored --nocapture`
 #[tokio::test(start_paused = true)]
-#[ignore = "prints a table"]
+#[ignore = "prints a table: make fairness"]
 async fn figures_of_many_worlds() {
     let near = |processes: usize, tasks: usize| vec![(1, tasks); processes];
     let mixed = |tasks: usize| {
