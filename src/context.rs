@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::node::{Node, OwnerToken};
@@ -57,6 +58,14 @@ impl Context {
     /// Returns a new owner token, for one attempt (A1).
     pub(crate) fn owner(&self) -> OwnerToken {
         (self.owners)()
+    }
+
+    /// Runs `work` on the manager's runtime: for `limit` at most, and until the manager is closed.
+    pub(crate) fn in_background(&self, limit: Duration, work: impl Future<Output: Send> + Send + 'static) {
+        // The timer is made there: the caller may be polled where there are none.
+        let limited = async move { timeout(limit, work).await.ok() };
+        let closed = self.closed.clone();
+        self.runtime.spawn(closed.run_until_cancelled_owned(limited));
     }
 
     /// Takes note of how far a node's clock was put forward, which its answers have shown.

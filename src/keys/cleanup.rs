@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::context::Context;
@@ -125,13 +125,7 @@ impl Cleanup {
             return false;
         };
         // The reply is not needed: the next answer about the key shows the outcome.
-        let asked = self.ask(node, &request);
-        // The timer is made there: this may be polled where there are none.
-        let asked = async move { timeout(BUDGET, asked).await };
-        let closed = self.context.closed.clone();
-        self.context
-            .runtime
-            .spawn(closed.run_until_cancelled_owned(asked));
+        self.context.in_background(BUDGET, self.ask(node, &request));
         true
     }
 

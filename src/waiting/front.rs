@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::node::{Action, LONGEST_SLOT, Nodes, OwnerToken, ReleaseKind, Reply, Request};
@@ -243,11 +243,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         };
         let ask = |node| ask(self.nodes, node, request.clone(), BUDGET, self.context);
         let calls = join_all((0..self.nodes.len()).map(ask));
-        // The timer is made there: this may be polled where there are none.
-        let announced = async move { timeout(BUDGET, calls).await };
-        let closed = self.context.closed.clone();
-        let announcing = closed.run_until_cancelled_owned(announced);
-        self.context.runtime.spawn(announcing);
+        self.context.in_background(BUDGET, calls);
     }
 
     /// When to ask if nothing is announced and nothing expires.

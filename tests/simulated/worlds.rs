@@ -172,7 +172,7 @@ impl World {
     }
 }
 
-/// For comparison of versions: `cargo test --test simulated worlds -- --ignored --nocapture`
+/// For comparison of versions.
 #[tokio::test(start_paused = true)]
 #[ignore = "prints a table: make fairness"]
 async fn figures_of_many_worlds() {
