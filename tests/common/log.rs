@@ -1,24 +1,43 @@
 //! What is logged, for tests that look at it.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::filter::dynamic_filter_fn;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+thread_local! {
+    static LOG: RefCell<Option<Log>> = const { RefCell::new(None) };
+}
 
 /// Everything that is logged on this thread, of all levels.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
+/// Ends the log of its thread when dropped.
+pub(crate) struct Guard(());
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        LOG.set(None);
+    }
+}
+
 impl Log {
-    pub(crate) fn start() -> (Log, tracing::subscriber::DefaultGuard) {
+    pub(crate) fn start() -> (Log, Guard) {
+        static SUBSCRIBED: Once = Once::new();
+        SUBSCRIBED.call_once(|| {
+            let written = tracing_subscriber::fmt::layer()
+                .with_ansi(false)
+                .with_writer(|| LOG.with_borrow(|log| log.clone().unwrap_or_default()))
+                .with_filter(dynamic_filter_fn(|_, _| LOG.with_borrow(Option::is_some)));
+            tracing_subscriber::registry().with(written).init();
+        });
         let log = Log::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .with_writer(log.clone())
-            .finish();
-        let guard = tracing::subscriber::set_default(subscriber);
-        (log, guard)
+        LOG.set(Some(log.clone()));
+        (log, Guard(()))
     }
 
     pub(crate) fn text(&self) -> String {
@@ -37,10 +56,14 @@ impl io::Write for Log {
     }
 }
 
-impl MakeWriter<'_> for Log {
-    type Writer = Log;
-
-    fn make_writer(&self) -> Log {
-        self.clone()
+/// If the only subscriber were this thread's, `tracing` would switch off for all what another thread comes to first.
+#[test]
+fn what_another_thread_came_to_first_is_logged_here() {
+    fn met() {
+        tracing::info!("met");
     }
+    let (log, _guard) = Log::start();
+    std::thread::spawn(met).join().unwrap();
+    met();
+    assert_eq!(log.text().matches("met").count(), 1);
 }
