@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SUITE := --features cli,testbed,tls,serde
 
-.PHONY: help demo demo-fencing test matrix model simulate fairness ordering nemesis resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
+.PHONY: help demo demo-fencing test matrix model simulate fairness ordering chaos resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
 
 help:
 	@echo "make demo          a command under a lock on five real masters; the same with two dead"
@@ -14,7 +14,7 @@ help:
 	@echo "make simulate      many simulated runs of clients and servers, for SECONDS=180 (and some minutes to build)"
 	@echo "make fairness      how crowds of processes share a lock, in simulated worlds: a table (half a minute, and the build)"
 	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
-	@echo "make nemesis       everything that goes wrong with servers, data, addresses, networks, clocks and clients (MINUTES=10, and the build)"
+	@echo "make chaos         everything that goes wrong with servers, data, addresses, networks, clocks and clients (MINUTES=10, and the build)"
 	@echo "make resources     what 100,000 leases and 10,000 waiters cost, and that nothing of it is left (ten minutes with the build)"
 	@echo "make mutants       deliberate faults in the code, each of which the tests must notice (an hour)"
 	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
@@ -60,10 +60,10 @@ model:
 SECONDS ?= 180
 
 simulate:
-	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --features testbed --test simulator --config profile.test.package.quorlock.opt-level=3
+	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --features testbed --test randomised --config profile.test.package.quorlock.opt-level=3
 
 fairness:
-	$(CARGO) test --features testbed --test simulated --config profile.test.package.quorlock.opt-level=3 -- \
+	$(CARGO) test --features testbed --test scripted --config profile.test.package.quorlock.opt-level=3 -- \
 		--ignored --nocapture figures_of_many_worlds
 
 # Builds each of them: half a minute each, and as long to be noticed.
@@ -76,8 +76,8 @@ ordering: setup-tests
 # Two trials, which share the time.
 MINUTES ?= 10
 
-nemesis: setup-tests
-	QUORLOCK_NEMESIS_SECONDS=$$(( $(MINUTES) * 30 )) $(CARGO) test $(SUITE) --test nemesis
+chaos: setup-tests
+	QUORLOCK_CHAOS_SECONDS=$$(( $(MINUTES) * 30 )) $(CARGO) test $(SUITE) --test chaos
 
 resources: setup
 	QUORLOCK_LEASES=100000 $(CARGO) test --release --features testbed --test resources

@@ -1,5 +1,5 @@
 #![no_main]
-#[path = "../../tests/hostile/targets/mod.rs"]
+#[path = "../../tests/bad_replies/targets/mod.rs"]
 mod targets;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::names::run(data));

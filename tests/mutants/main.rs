@@ -42,7 +42,7 @@ struct Edit {
 }
 
 fn simulations() -> Vec<String> {
-    ["simulator", "simulated"].map(Into::into).into()
+    ["randomised", "scripted"].map(Into::into).into()
 }
 
 fn main() -> ExitCode {

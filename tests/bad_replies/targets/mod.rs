@@ -1,4 +1,4 @@
-//! What hostile input must not do, as functions of bytes: run over a corpus and its mutations by `cargo test --test hostile`,
+//! What hostile input must not do, as functions of bytes: run over a corpus and its mutations by `cargo test --test bad_replies`,
 //! and by `cargo fuzz` from `fuzz/`.
 #![allow(dead_code)]
 

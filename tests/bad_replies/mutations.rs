@@ -28,7 +28,7 @@ pub(crate) fn seeded(target: &str, mutations: usize) -> Cases {
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/hostile/corpus")
+        .join("tests/bad_replies/corpus")
         .join(target);
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()

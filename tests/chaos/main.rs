@@ -2,7 +2,7 @@
 //! write under locks: no two hold one at the same time, unless clocks are set; and even then, tokens rise, a store that looks at
 //! them takes no stale write, and nothing stays locked.
 //!
-//! `QUORLOCK_NEMESIS_SECONDS` says how long each trial takes, `QUORLOCK_SEED` which faults there are.
+//! `QUORLOCK_CHAOS_SECONDS` says how long each trial takes, `QUORLOCK_SEED` which faults there are.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../common/mod.rs"]
@@ -86,7 +86,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 }
 
 async fn trial(manners: Manners) {
-    let seconds = env::var("QUORLOCK_NEMESIS_SECONDS").map_or(SECONDS, |text| text.parse().unwrap());
+    let seconds = env::var("QUORLOCK_CHAOS_SECONDS").map_or(SECONDS, |text| text.parse().unwrap());
     let seed = env::var("QUORLOCK_SEED").map_or_else(|_| fastrand::u64(..), |text| text.parse().unwrap());
     println!("{manners:?}: {seconds} s, QUORLOCK_SEED={seed}");
     let testbed = Testbed::builder()

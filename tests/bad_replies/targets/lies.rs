@@ -63,7 +63,7 @@ const RESP3: [&str; 20] = [
     "+QUEUED\r\n",
 ];
 const LENGTHS: [i64; 8] = [1_000_000_000, -2, i64::MAX, 1 << 32, 536_870_912, 1, i64::MIN, 3];
-/// As deep as is read without recursion being a matter of the stack; what is deeper, see `tests/hostile/memory.rs`.
+/// As deep as is read without recursion being a matter of the stack; what is deeper, see `tests/bad_replies/memory.rs`.
 const DEEPEST: usize = 60;
 
 pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
