@@ -226,25 +226,7 @@ pub(crate) struct LockSettings {
     pub(crate) guard: Option<Duration>,
 }
 
-/// The settings that the nodes' answers to an attempt depend on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestParams {
-    ttl: Duration,
-    node_budget: Duration,
-    fencing: bool,
-    guard: Option<Duration>,
-}
-
 impl LockSettings {
-    pub(crate) fn request_params(&self) -> RequestParams {
-        RequestParams {
-            ttl: self.ttl,
-            node_budget: self.node_budget,
-            fencing: self.fencing,
-            guard: self.guard,
-        }
-    }
-
     /// Returns the time, or `max_hold` if that is shorter (E5).
     pub(crate) fn most(&self, time: Duration) -> Duration {
         self.max_hold.map_or(time, |most| time.min(most))

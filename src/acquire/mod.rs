@@ -17,15 +17,11 @@ use crate::keys::cleanup::Cleanup;
 use crate::lease::Lease;
 use crate::lease::state::LeaseState;
 use crate::node::Nodes;
-use crate::options::{LockSettings, RequestParams};
+use crate::options::LockSettings;
 use crate::protocol::quorum::Verdict;
 use crate::round::may_retry;
-use crate::sys::timer::sleep_until;
 use crate::votes::Votes;
-use crate::waiting::{FrontWaiter, LocalLease, Queues, Retry, Ticket};
-
-/// If some waiters ask with other settings, what was out of reach so recently is not asked for again with the same settings.
-const JUST_NOW: Duration = Duration::from_millis(100);
+use crate::waiting::{FrontWaiter, LocalLease, QueueId, Queues, Retry, Ticket};
 
 /// One acquire.
 pub(crate) struct Acquire {
@@ -52,107 +48,91 @@ impl Acquire {
     /// W1: one of this process at a time.
     pub(crate) async fn queued(mut self) -> Result<Lease, AcquireError> {
         let context = self.cleanup.context().clone();
-        let mut ticket = self.queues.enter(&self.key, self.settings.request_params());
+        let mut ticket = self.queues.enter(self.queue_id());
+        let in_front = ticket.wait_for_front(self.retry.end(), &context.runtime).await;
+        if !in_front {
+            return self.final_attempt(&ticket).await;
+        }
+        if let Some(shared) = self.recent_failure(&ticket) {
+            // The last attempt was made for every waiter whose time is up.
+            if self.retry.is_over() {
+                return Err(self.failed(shared.failure_now()));
+            }
+            self.retry.learn(shared.out_of_reach_since);
+        }
+        let mut front = FrontWaiter::new(&ticket, &self.nodes, &context);
+        let has_answer = ticket.shared_failure().is_some();
+        front.wait_to_begin(has_answer, &mut self.retry).await;
         loop {
-            let in_front = ticket.wait_for_front(self.retry.end(), &context.runtime).await;
-            if !in_front {
-                return self.final_attempt(&ticket).await;
-            }
-            if let Some(told) = self.recently_told(&ticket) {
-                // Whoever asked last did so for all whose time is up.
-                if self.retry.is_over() {
-                    return Err(self.failed(told.failure_now()));
-                }
-                self.retry.learn(told.out_of_reach_since);
-                if !told.failure.is_for_all() && ticket.is_mixed() && told.at.elapsed() < JUST_NOW {
-                    ticket.requeue();
-                    self.rest(Instant::now() + JUST_NOW).await;
-                    continue;
-                }
-            }
-            let mut front = FrontWaiter::new(&ticket, &self.nodes, &context);
-            front
-                .wait_to_begin(ticket.told().is_some(), &mut self.retry)
-                .await;
-            let moment = loop {
-                front.asks();
-                let failure = match self.attempt().await {
-                    Ok(lease) => {
-                        tell_no_outage(&ticket);
-                        return Ok(lease);
-                    }
-                    Err(failure) => failure,
-                };
-                let moment = self.retry.next_attempt(failure.quorum(), fastrand::u32(..));
-                self.tell(&ticket, &failure);
-                let Some(moment) = moment else {
-                    return Err(self.failed(failure));
-                };
-                // What is out of reach with these settings may be had with those of another waiter.
-                if !failure.is_for_all() && ticket.is_mixed() {
-                    break moment;
-                }
-                front.refused(&failure.votes, failure.round_trip);
-                front.wait(moment, &mut self.retry).await;
+            front.asks();
+            let failure = match self.attempt_for_all(&ticket).await {
+                Ok(lease) => return Ok(lease),
+                Err(failure) => failure,
             };
-            ticket.requeue();
-            self.rest(moment).await;
+            let moment = self.retry.next_attempt(failure.quorum(), fastrand::u32(..));
+            self.share(&ticket, &failure);
+            let Some(moment) = moment else {
+                return Err(self.failed(failure));
+            };
+            front.refused(&failure.votes, failure.round_trip);
+            front.wait(moment, &mut self.retry).await;
         }
     }
 
-    /// Waits without a place in front.
-    async fn rest(&self, until: Instant) {
-        let until = self.retry.end().map_or(until, |end| until.min(end));
-        sleep_until(&self.cleanup.context().runtime, until).await;
-    }
-
-    /// Time is up: asks, if nobody in this process has since this one came, for all who have no time left either.
+    /// Asks once more when time is up, for every waiter of this queue that has no time left. Returns the failure of another waiter
+    /// if that one has asked since this one came.
     async fn final_attempt(mut self, ticket: &Ticket<Arc<SharedFailure>>) -> Result<Lease, AcquireError> {
         let context = self.cleanup.context().clone();
-        let told = |acquire: &Self| {
+        let answer = |acquire: &Self| {
             let still_held = || {
                 ticket
-                    .told()
-                    .filter(|told| told.failure.is_for_all() && ticket.held_here().is_some())
+                    .shared_failure()
+                    .filter(|shared| shared.failure.is_held() && ticket.held_here().is_some())
             };
-            acquire.recently_told(ticket).or_else(still_held)
+            acquire.recent_failure(ticket).or_else(still_held)
         };
-        if let Some(told) = told(&self) {
-            return Err(self.failed(told.failure_now()));
+        if let Some(shared) = answer(&self) {
+            return Err(self.failed(shared.failure_now()));
         }
         let _alone = ticket
             .final_attempt(self.settings.node_budget, &context.runtime)
             .await;
-        if let Some(told) = told(&self) {
-            return Err(self.failed(told.failure_now()));
+        if let Some(shared) = answer(&self) {
+            return Err(self.failed(shared.failure_now()));
         }
-        let failure = match self.attempt().await {
-            Ok(lease) => {
-                tell_no_outage(ticket);
-                return Ok(lease);
-            }
+        let failure = match self.attempt_for_all(ticket).await {
+            Ok(lease) => return Ok(lease),
             Err(failure) => failure,
         };
         let _ = self.retry.next_attempt(failure.quorum(), 0);
-        self.tell(ticket, &failure);
+        self.share(ticket, &failure);
         Err(self.failed(failure))
     }
 
-    /// What somebody in this process was told since this one came, if this one would have been told the same.
-    fn recently_told(&self, ticket: &Ticket<Arc<SharedFailure>>) -> Option<Arc<SharedFailure>> {
-        ticket.told().filter(|told| {
-            let is_for_us = told.failure.is_for_all() || told.params == self.settings.request_params();
-            is_for_us && told.at >= self.retry.started()
-        })
+    /// Returns the last failure of a waiter of this queue, if this one waited already.
+    fn recent_failure(&self, ticket: &Ticket<Arc<SharedFailure>>) -> Option<Arc<SharedFailure>> {
+        ticket
+            .shared_failure()
+            .filter(|shared| shared.at >= self.retry.started())
     }
 
-    fn tell(&self, ticket: &Ticket<Arc<SharedFailure>>, failure: &AttemptFailure) {
-        ticket.tell(Some(Arc::new(SharedFailure {
+    fn share(&self, ticket: &Ticket<Arc<SharedFailure>>, failure: &AttemptFailure) {
+        ticket.share(Some(Arc::new(SharedFailure {
             at: Instant::now(),
-            params: self.settings.request_params(),
             failure: failure.clone(),
             out_of_reach_since: self.retry.out_of_reach_since(),
         })));
+    }
+
+    async fn attempt_for_all(&self, ticket: &Ticket<Arc<SharedFailure>>) -> Result<Lease, AttemptFailure> {
+        let lease = self.attempt().await?;
+        // An outage that another waiter met is over.
+        ticket.share(ticket.shared_failure().filter(|shared| shared.failure.quorum()));
+        Ok(lease)
+    }
+
+    fn queue_id(&self) -> QueueId {
+        QueueId::new(&self.key, &self.settings)
     }
 
     async fn attempt(&self) -> Result<Lease, AttemptFailure> {
@@ -225,7 +205,7 @@ impl Acquire {
             return Err(failure);
         }
         let round_trip = claim.attempt().round_trip();
-        let (holder, slot) = self.queues.got(&self.key, round_trip);
+        let (holder, slot) = self.queues.got(self.queue_id(), round_trip);
         claim.won(Arc::new(holder));
         let state = LeaseState::new(self.resource.clone(), *settings, votes, token, expiries, claim);
         let lease = Lease::start(state);
@@ -275,15 +255,9 @@ impl LocalLease for LeaseState {
     }
 }
 
-/// The lock was got: nobody is to be told of an outage that is over.
-fn tell_no_outage(ticket: &Ticket<Arc<SharedFailure>>) {
-    ticket.tell(ticket.told().filter(|told| told.failure.quorum()));
-}
-
 /// The last failure of the first waiter of a queue.
 pub(crate) struct SharedFailure {
     at: Instant,
-    params: RequestParams,
     failure: AttemptFailure,
     out_of_reach_since: Option<Instant>,
 }
@@ -327,8 +301,7 @@ impl AttemptFailure {
         }
     }
 
-    /// Whether it would have been the same whatever the settings: somebody else has it.
-    fn is_for_all(&self) -> bool {
+    fn is_held(&self) -> bool {
         self.kind == FailureKind::Held
     }
 

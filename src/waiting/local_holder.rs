@@ -11,7 +11,7 @@ use crate::node::ReleaseNotice;
 use crate::sys::mutex::lock;
 
 use super::queue::{LocalLease, Queue};
-use super::registry::{QueueRef, Queues};
+use super::registry::{QueueId, QueueRef, Queues};
 
 /// A lock that is held in this process.
 pub(crate) struct LocalHolder<T: Send + 'static> {
@@ -27,8 +27,8 @@ pub(crate) struct HolderSlot<T> {
 
 impl<T: Send + 'static> Queues<T> {
     /// A task of this process has got the lock. The nodes took so long.
-    pub(crate) fn got(&self, key: &Arc<str>, round_trip: Duration) -> (LocalHolder<T>, HolderSlot<T>) {
-        let queue_ref = self.queue(key);
+    pub(crate) fn got(&self, id: QueueId, round_trip: Duration) -> (LocalHolder<T>, HolderSlot<T>) {
+        let queue_ref = self.queue(id);
         let queue = &queue_ref.queue;
         // The one in front is still among them.
         let waiting = queue.waiting.load(SeqCst).saturating_sub(1);
@@ -78,11 +78,11 @@ impl<T: Send + 'static> ReleaseObserver for LocalHolder<T> {
 
     /// Another process may wait, so listen, too.
     fn heard(&self) {
-        let QueueRef { queues, key, queue } = &self.queue_ref;
+        let QueueRef { queues, id, queue } = &self.queue_ref;
         if lock(&queue.state).releases.is_some() {
             return;
         }
-        let queue_ref = queues.queue(key);
+        let queue_ref = queues.queue(id.clone());
         // Not from here: this may be called where no runtime can be entered.
         queues.runtime.spawn(async move {
             queue_ref.listen();

@@ -15,6 +15,6 @@ mod ticket;
 
 pub(crate) use front::FrontWaiter;
 pub(crate) use queue::LocalLease;
-pub(crate) use registry::Queues;
+pub(crate) use registry::{QueueId, Queues};
 pub(crate) use retry::Retry;
 pub(crate) use ticket::Ticket;

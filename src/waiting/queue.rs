@@ -1,4 +1,4 @@
-//! The tasks of one process that wait for the same lock (W1): who is in front, and what all of them know.
+//! The tasks of one process that wait for the same lock with the same settings (W1): who is in front, and what all of them know.
 //!
 //! Only the one in front talks to the nodes, so a thousand waiters cost the nodes no more than one does. While a task of this
 //! process holds the lock, not even that one has to.
@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::sync::{Mutex as Turn, Notify};
 use tokio::time::Instant;
 
-use crate::options::RequestParams;
 use crate::sys::mutex::lock;
 
 use super::fairness::Fairness;
@@ -24,12 +23,12 @@ pub(crate) trait LocalLease: Send + Sync {
 /// How long a queue is remembered after its last task has left it: its subscriptions, and what is known of other processes.
 pub(super) const REMEMBERED: Duration = Duration::from_millis(300);
 
-/// The tasks that wait for one key. `T` is the last failure of the one in front.
+/// The tasks that wait for one key with the same settings. `T` is the last failure of the one in front.
 pub(super) struct Queue<T> {
     /// Held by the one in front. Fair: it goes to the task that has waited longest.
     pub(super) turn: Arc<Turn<()>>,
     pub(super) freed: Notify,
-    pub(super) told: Mutex<Option<T>>,
+    pub(super) shared_failure: Mutex<Option<T>>,
     /// One of those whose time is up asks for all of them.
     pub(super) final_attempt: Turn<()>,
     /// How many wait, the one in front included.
@@ -40,9 +39,6 @@ pub(super) struct Queue<T> {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// What the first waiter asks, and whether others ask something else.
-    pub(super) params: Option<RequestParams>,
-    pub(super) is_mixed: bool,
     /// Opened when a task waits for another process, closed when none has for a while.
     pub(super) releases: Option<Arc<ReleaseWatch>>,
     /// When a task last waited for another process, or was told of one that waits.
@@ -59,7 +55,7 @@ impl<T> Queue<T> {
         Queue {
             turn: Arc::default(),
             freed: Notify::new(),
-            told: Mutex::new(None),
+            shared_failure: Mutex::new(None),
             final_attempt: Turn::default(),
             waiting: AtomicUsize::new(0),
             fairness: Arc::new(Mutex::new(Fairness::new())),

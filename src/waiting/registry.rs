@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::node::Nodes;
+use crate::options::LockSettings;
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
@@ -17,14 +19,37 @@ use super::releases::ReleaseWatch;
 
 /// The queues of one manager. `T` is the last failure of the one in front.
 pub(crate) struct Queues<T> {
-    by_key: Arc<Mutex<ByKey<T>>>,
+    by_id: Arc<Mutex<ById<T>>>,
     nodes: Nodes,
     pub(super) runtime: Runtime,
     /// Nothing is remembered any more.
     pub(super) closed: CancellationToken,
 }
 
-type ByKey<T> = HashMap<Arc<str>, Entry<T>>;
+type ById<T> = HashMap<QueueId, Entry<T>>;
+
+/// A key, and the settings that the nodes' answers to an attempt depend on. So one attempt answers for a whole queue, and waiters
+/// with different settings compete as different processes do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct QueueId {
+    pub(super) key: Arc<str>,
+    ttl: Duration,
+    node_budget: Duration,
+    fencing: bool,
+    guard: Option<Duration>,
+}
+
+impl QueueId {
+    pub(crate) fn new(key: &Arc<str>, settings: &LockSettings) -> QueueId {
+        QueueId {
+            key: key.clone(),
+            ttl: settings.ttl,
+            node_budget: settings.node_budget,
+            fencing: settings.fencing,
+            guard: settings.guard,
+        }
+    }
+}
 
 struct Entry<T> {
     queue: Arc<Queue<T>>,
@@ -36,7 +61,7 @@ impl<T: Send + 'static> Queues<T> {
     /// Nobody waits any more once `closed` is cancelled.
     pub(crate) fn new(nodes: &Nodes, runtime: &Runtime, closed: CancellationToken) -> Self {
         Queues {
-            by_key: Arc::default(),
+            by_id: Arc::default(),
             nodes: nodes.clone(),
             runtime: runtime.clone(),
             closed,
@@ -53,34 +78,34 @@ impl<T: Send + 'static> Queues<T> {
         self.closed.clone().drop_guard()
     }
 
-    pub(super) fn queue(&self, key: &Arc<str>) -> QueueRef<T> {
+    pub(super) fn queue(&self, id: QueueId) -> QueueRef<T> {
         let new = || Entry {
             queue: Arc::new(Queue::new()),
             refs: 0,
         };
         let queue = {
-            let mut queues = lock(&self.by_key);
-            let entry = queues.entry(key.clone()).or_insert_with(new);
+            let mut queues = lock(&self.by_id);
+            let entry = queues.entry(id.clone()).or_insert_with(new);
             entry.refs += 1;
             entry.queue.clone()
         };
         QueueRef {
             queues: self.clone(),
-            key: key.clone(),
+            id,
             queue,
         }
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        lock(&self.by_key).len()
+        lock(&self.by_id).len()
     }
 }
 
 impl<T> Clone for Queues<T> {
     fn clone(&self) -> Self {
         Queues {
-            by_key: self.by_key.clone(),
+            by_id: self.by_id.clone(),
             nodes: self.nodes.clone(),
             runtime: self.runtime.clone(),
             closed: self.closed.clone(),
@@ -91,7 +116,7 @@ impl<T> Clone for Queues<T> {
 /// Keeps a queue in existence.
 pub(super) struct QueueRef<T: Send + 'static> {
     pub(super) queues: Queues<T>,
-    pub(super) key: Arc<str>,
+    pub(super) id: QueueId,
     pub(super) queue: Arc<Queue<T>>,
 }
 
@@ -101,7 +126,7 @@ impl<T: Send + 'static> QueueRef<T> {
         let mut state = lock(&self.queue.state);
         if state.releases.is_none() {
             let Queues { nodes, runtime, .. } = &self.queues;
-            let releases = ReleaseWatch::of(&self.key, nodes, runtime, &self.queue.fairness);
+            let releases = ReleaseWatch::of(&self.id.key, nodes, runtime, &self.queue.fairness);
             (state.releases, state.waited) = (Some(Arc::new(releases)), Some(Instant::now()));
         }
     }
@@ -111,7 +136,7 @@ impl<T: Send + 'static> QueueRef<T> {
         if !self.queue.is_of_use() || std::mem::replace(&mut lock(&self.queue.state).lingers, true) {
             return;
         }
-        let linger = Linger(self.queues.queue(&self.key));
+        let linger = Linger(self.queues.queue(self.id.clone()));
         // Where the runtime has ended, the task is dropped at once, and what it keeps with it.
         self.queues.runtime.spawn(linger.fade());
     }
@@ -119,13 +144,13 @@ impl<T: Send + 'static> QueueRef<T> {
 
 impl<T: Send + 'static> Drop for QueueRef<T> {
     fn drop(&mut self) {
-        let mut queues = lock(&self.queues.by_key);
-        let Some(entry) = queues.get_mut(&self.key) else {
+        let mut queues = lock(&self.queues.by_id);
+        let Some(entry) = queues.get_mut(&self.id) else {
             return;
         };
         entry.refs -= 1;
         if entry.refs == 0 {
-            queues.remove(&self.key);
+            queues.remove(&self.id);
         }
     }
 }

@@ -8,12 +8,11 @@ use tokio::sync::{MutexGuard, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::node::WaitNotice;
-use crate::options::RequestParams;
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
 
-use super::registry::{QueueRef, Queues};
+use super::registry::{QueueId, QueueRef, Queues};
 use super::releases::ReleaseWatch;
 
 /// A place in a queue. Dropping it leaves the queue.
@@ -23,17 +22,10 @@ pub(crate) struct Ticket<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Queues<T> {
-    /// Takes the last place in the queue for a key, which is made if there is none.
-    pub(crate) fn enter(&self, key: &Arc<str>, params: RequestParams) -> Ticket<T> {
-        let queue_ref = self.queue(key);
-        {
-            let queue = &queue_ref.queue;
-            let mut state = lock(&queue.state);
-            if queue.waiting.fetch_add(1, SeqCst) == 0 {
-                (state.params, state.is_mixed) = (Some(params), false);
-            }
-            state.is_mixed |= state.params != Some(params);
-        }
+    /// Takes the last place in a queue, which is made if there is none.
+    pub(crate) fn enter(&self, id: QueueId) -> Ticket<T> {
+        let queue_ref = self.queue(id);
+        queue_ref.queue.waiting.fetch_add(1, SeqCst);
         Ticket {
             queue_ref,
             turn: None,
@@ -43,7 +35,7 @@ impl<T: Send + 'static> Queues<T> {
 
 impl<T: Clone + Send + 'static> Ticket<T> {
     pub(super) fn key(&self) -> &Arc<str> {
-        &self.queue_ref.key
+        &self.queue_ref.id.key
     }
 
     /// Waits to be in front, until `end` at most. Returns whether it is. Cancel safe.
@@ -67,16 +59,6 @@ impl<T: Clone + Send + 'static> Ticket<T> {
         true
     }
 
-    /// Whether some of the waiters ask something else than others.
-    pub(crate) fn is_mixed(&self) -> bool {
-        lock(&self.queue_ref.queue.state).is_mixed
-    }
-
-    /// No longer in front: all others come first.
-    pub(crate) fn requeue(&mut self) {
-        self.turn = None;
-    }
-
     /// When time is up: waits until no other task asks for the last time, up to `limit`. For as long as what is returned lives,
     /// none does.
     pub(crate) async fn final_attempt(
@@ -91,14 +73,14 @@ impl<T: Clone + Send + 'static> Ticket<T> {
         }
     }
 
-    /// The one in front tells the others what it was told.
-    pub(crate) fn tell(&self, told: Option<T>) {
-        *lock(&self.queue_ref.queue.told) = told;
+    /// Shares the failure of the one in front with the other waiters.
+    pub(crate) fn share(&self, failure: Option<T>) {
+        *lock(&self.queue_ref.queue.shared_failure) = failure;
     }
 
-    /// What the one in front was told last.
-    pub(crate) fn told(&self) -> Option<T> {
-        lock(&self.queue_ref.queue.told).clone()
+    /// Returns the last failure of a waiter in front. `None`: the nodes have not been asked, or have granted the lock since.
+    pub(crate) fn shared_failure(&self) -> Option<T> {
+        lock(&self.queue_ref.queue.shared_failure).clone()
     }
 
     /// Waits until this process gives the lock up. It may have done so just before.
@@ -189,8 +171,12 @@ mod tests {
         )
     }
 
+    fn id(key: &Arc<str>) -> QueueId {
+        QueueId::new(key, &LockOptions::default().settings().unwrap())
+    }
+
     fn enter(queues: &Queues<u32>, key: &Arc<str>) -> Ticket<u32> {
-        queues.enter(key, LockOptions::default().settings().unwrap().request_params())
+        queues.enter(id(key))
     }
 
     async fn is_in_front(place: &mut Ticket<u32>) -> bool {
@@ -248,7 +234,7 @@ mod tests {
     async fn news_reach_who_is_in_front_even_if_they_come_first() {
         let queues = queues();
         let key: Arc<str> = "job".into();
-        let (early, late) = (queues.got(&key, MOMENT).0, queues.got(&key, MOMENT).0);
+        let (early, late) = (queues.got(id(&key), MOMENT).0, queues.got(id(&key), MOMENT).0);
         early.freed();
         let ticket = enter(&queues, &key);
         timeout(MOMENT, ticket.freed())
@@ -266,8 +252,8 @@ mod tests {
         let key: Arc<str> = "job".into();
         let slot = Duration::from_millis(400);
         let named = |count| {
-            let holder = queues.got(&key, MOMENT).0;
-            lock(&queues.queue(&key).queue.fairness).heard_waits(WaitNotice {
+            let holder = queues.got(id(&key), MOMENT).0;
+            lock(&queues.queue(id(&key)).queue.fairness).heard_waits(WaitNotice {
                 from: Sender {
                     id: WaiterId(7),
                     count,
@@ -294,13 +280,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_one_was_told_the_others_know() {
+    async fn the_failure_of_the_waiter_in_front_is_shared() {
         let queues = queues();
         let (first, second) = (enter(&queues, &"job".into()), enter(&queues, &"job".into()));
-        assert_eq!(second.told(), None);
-        first.tell(Some(7));
+        assert_eq!(second.shared_failure(), None);
+        first.share(Some(7));
         drop(first);
-        assert_eq!(second.told(), Some(7));
+        assert_eq!(second.shared_failure(), Some(7));
     }
 
     #[test]
