@@ -1,7 +1,7 @@
 # The two commands that matter: `make demo` and `make test`. Both set up what they need.
 
 CARGO ?= cargo
-SUITE := --features cli,testbed,tls,serde
+SUITE := --features cli,testbed,tls,serde,simulation
 
 .PHONY: help demo demo-fencing test matrix model simulate fairness ordering chaos resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
 
@@ -60,10 +60,10 @@ model:
 SECONDS ?= 180
 
 simulate:
-	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --features testbed --test randomised --config profile.test.package.quorlock.opt-level=3
+	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --features testbed,simulation --test randomised --config profile.test.package.quorlock.opt-level=3
 
 fairness:
-	$(CARGO) test --features testbed --test scripted --config profile.test.package.quorlock.opt-level=3 -- \
+	$(CARGO) test --features testbed,simulation --test scripted --config profile.test.package.quorlock.opt-level=3 -- \
 		--ignored --nocapture figures_of_many_worlds
 
 # Builds each of them: half a minute each, and as long to be noticed.

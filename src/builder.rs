@@ -8,7 +8,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::context::{Context, Owners};
+use crate::context::Context;
 use crate::error::ConnectError;
 use crate::node::{Fault, Node, NodeState, OwnerToken};
 use crate::options::{self, Backoff, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, OptionError, Wait};
@@ -45,7 +45,8 @@ pub struct RedlockBuilder {
     part: Part,
     defaults: LockOptions,
     slept: Slept,
-    owners: Owners,
+    #[cfg(feature = "simulation")]
+    owners: crate::context::Owners,
 }
 
 impl Redlock {
@@ -80,6 +81,7 @@ impl RedlockBuilder {
             part: Part::Full,
             defaults: LockOptions::default(),
             slept: clock::machine(),
+            #[cfg(feature = "simulation")]
             owners: Arc::new(OwnerToken::random),
         }
     }
@@ -220,6 +222,7 @@ impl RedlockBuilder {
     /// No number may ever come twice.
     ///
     /// With real nodes, they always come from the system's random source.
+    #[cfg(feature = "simulation")]
     pub fn simulated_owner_tokens(mut self, source: impl Fn() -> u128 + Send + Sync + 'static) -> Self {
         self.owners = Arc::new(move || OwnerToken::from(source()));
         self
@@ -328,6 +331,7 @@ impl RedlockBuilder {
     ///
     /// # Errors
     /// [`ConnectError::Options`], [`ConnectError::NoRuntime`], [`ConnectError::IncompleteRuntime`].
+    #[cfg(feature = "simulation")]
     pub fn custom_nodes(self, nodes: Vec<Arc<dyn Node>>) -> Result<Redlock, ConnectError> {
         let runtime = Runtime::current()?;
         let defaults = self.defaults.of_manager();

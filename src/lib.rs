@@ -1,6 +1,7 @@
 // The page's links lead to files; here, to pages of their own. The first definition of a link counts.
 #![doc = "[guarantees]: docs/guarantees/index.html\n[design]: docs/design/index.html\n[stores]: docs/stores/index.html\n[operating]: docs/operating/index.html\n[tool]: docs/tool/index.html\n[benchmarks]: docs/benchmarks/index.html\n[testing]: docs/testing/index.html\n"]
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
 mod builder;
@@ -17,6 +18,8 @@ mod protocol;
 mod redis;
 mod redlock;
 mod round;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod sys;
 #[cfg(feature = "testbed")]
 pub mod testbed;
@@ -34,9 +37,6 @@ pub use options::{
     MAX_TTL, MIN_TTL, OptionError,
 };
 pub use protocol::token::{FencingToken, NotAToken};
-#[cfg(feature = "testbed")]
-#[doc(hidden)]
-pub use redis::exchange as lock_script;
 pub use redis::{Credentials, CredentialsProvider, NodeConfig, NodeList, Registrations};
 #[cfg(feature = "tls")]
 pub use redis::{TlsError, TlsOptions};

@@ -1,103 +1,23 @@
 //! The port: what a lock needs of a node, whatever is behind it.
 //!
-//! [`crate::Redlock::connect`] fills it with Redis and Valkey masters. Implement [`Node`] yourself to put something else
-//! behind it, for instance a simulated node in a test (see [`RedlockBuilder::custom_nodes`](crate::RedlockBuilder::custom_nodes)).
+//! [`crate::Redlock::connect`] fills it with Redis and Valkey masters, a simulation with nodes of its own.
+#![cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
 
-mod announcement;
+pub(crate) mod announcement;
 mod fault;
 mod owner;
-mod request;
+pub(crate) mod port;
+pub(crate) mod request;
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures_util::future::BoxFuture;
-
-pub use announcement::{
-    Announcement, Listener, Listening, ReleaseKind, ReleaseNotice, Sender, Successor, Turn, WaitNotice,
-    WaiterId,
+pub(crate) use announcement::{
+    Announcement, LONGEST_SLOT, Listener, Listening, ReleaseKind, ReleaseNotice, ReleaseSink, Sender,
+    Successor, Turn, WaitNotice, WaiterId,
 };
-pub(crate) use announcement::{LONGEST_SLOT, ReleaseSink};
 pub use fault::{Fault, ListConflict, Unfit};
 pub use owner::OwnerToken;
-pub(crate) use request::Answer;
-pub use request::{Action, Fencing, Reply, Request};
-
-/// The nodes of one set.
-pub(crate) type Nodes = Arc<[Arc<dyn Node>]>;
-
-/// One independent vote: a single Redis or Valkey master, never a replica and never a member of a cluster.
-pub trait Node: fmt::Debug + Send + Sync + 'static {
-    /// Returns the node's name in messages: an address without credentials.
-    fn name(&self) -> &Arc<str>;
-
-    /// Sends `request`, and returns the answer.
-    ///
-    /// * **Time** is kept by the caller: it waits for `budget`, then drops the future.
-    /// * **Order.** The request takes its place *during this call*, not when the future is first polled. As long as the connection
-    ///   lasts, requests are executed in the order in which `call` was called.
-    /// * **Dropping the future** does not take back a request that was sent. A request that was not sent yet is not sent.
-    /// * **Lateness.** The node refuses an acquire that it would execute later than `budget` from now.
-    /// * A node that is known to be out of reach answers [`Fault::Disconnected`] at once.
-    ///
-    /// Called within a tokio runtime.
-    fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Result<Reply, Fault>>;
-
-    /// Returns the number of the connection in use; it rises with each change. Requests over one connection are executed in the
-    /// order in which they were sent, or not at all. So if a deletion finds nothing, no request that was sent before it will arrive.
-    /// `None` if that is not known: deletions are then repeated until no earlier request can arrive.
-    fn connection(&self) -> Option<u64> {
-        None
-    }
-
-    /// Returns a number that rises whenever earlier votes of the node must not count any more: the node has turned out to be another
-    /// server, or to have lost its memory.
-    fn epoch(&self) -> u64 {
-        0
-    }
-
-    /// Returns the node's clock, in microseconds since 1970; `None` if it is not known. It need not be exact: missing counters start
-    /// from it.
-    fn clock(&self) -> Option<u64> {
-        None
-    }
-
-    /// Returns how far the node's clock is known to have been put forward since its first answer, measured by this machine's clock.
-    /// Never falls. Keys expire by the node's clock, so they expire that much earlier.
-    ///
-    /// Called after each answer.
-    fn clock_advanced(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Returns why the node would refuse a lock with this guard now, although it may be up. For instance [`Fault::Restarted`], if it
-    /// may have forgotten locks of the last `guard`. `None` if it would not refuse.
-    fn left_out(&self, guard: Option<Duration>) -> Option<Fault> {
-        let _ = guard;
-        None
-    }
-
-    /// Returns a future that completes once the node's votes count again, if they do not because this process was stopped for too
-    /// long. `None` otherwise.
-    fn overdue(&self) -> Option<BoxFuture<'static, ()>> {
-        None
-    }
-
-    /// Tells `listener` of releases of `key` on this node, and of processes that wait for it, until the returned value is dropped.
-    /// `None` if it never can: waiters then poll.
-    ///
-    /// Called within a tokio runtime.
-    fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
-        let _ = (key, listener);
-        None
-    }
-
-    /// Returns the node's state, as far as it is known without asking the node.
-    fn status(&self) -> NodeState {
-        NodeState::Up { warnings: Vec::new() }
-    }
-}
+pub(crate) use port::{Node, Nodes};
+pub use request::Reply;
+pub(crate) use request::{Action, Answer, Fencing, Request};
 
 /// A node's state, as far as it is known without asking the node.
 #[derive(Clone, Debug, PartialEq, Eq)]

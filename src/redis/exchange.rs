@@ -9,7 +9,7 @@ use tokio_util::bytes::BytesMut;
 use super::resp;
 pub use super::resp::Value;
 use super::script::{self, Item, Target};
-pub use crate::node::Announcement;
+pub use crate::node::announcement::Announcement;
 use crate::node::{Action, Fault, OwnerToken, Reply, Request};
 use crate::options::RECORD_SUFFIX;
 use crate::protocol::memory::{Durability, MemoryId, Process, Record};

@@ -26,7 +26,7 @@
 //! | `fred_client.rs` | a connection of the client library |
 //! | `announcements.rs` | subscriptions to announcements |
 //! | `registrations.rs`, `lists.lua` | the registered lists of nodes, for people |
-//! | `exchange.rs` | the script's encoding, for tests that run it (feature `testbed`) |
+//! | `exchange.rs` | the script's encoding, for tests that run it (feature `simulation`) |
 
 mod address;
 mod admission;
@@ -36,7 +36,7 @@ mod call;
 mod connection;
 mod credentials;
 mod endpoint;
-#[cfg(feature = "testbed")]
+#[cfg(feature = "simulation")]
 pub mod exchange;
 mod fault;
 mod fred_client;

@@ -19,7 +19,7 @@ const MOST_ENTRIES: usize = 4_096;
 const DEEPEST: usize = 3;
 
 /// A reply, or an entry of one.
-#[cfg_attr(not(feature = "testbed"), allow(unreachable_pub))]
+#[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// There is no such thing.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use quorlock::node::{Fault, NodeState, Unfit};
+use quorlock::simulation::{Fault, NodeState, Unfit};
 use quorlock::testbed::{Data, Testbed};
 use quorlock::{AcquireError, Redlock};
 

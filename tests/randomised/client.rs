@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use quorlock::node::Node;
+use quorlock::simulation::Node;
 use quorlock::{LeaseHandle, Redlock};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{advance, sleep_until};

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorlock::LeaseHandle;
-use quorlock::lock_script::{Announcement, Memory};
-use quorlock::node::{Fault, Listener, OwnerToken, Reply, Request};
+use quorlock::simulation::lock_script::{Announcement, Memory};
+use quorlock::simulation::{Fault, Listener, OwnerToken, Reply, Request};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 

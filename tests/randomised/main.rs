@@ -2,8 +2,8 @@
 //! go wrong between them. Everything in a run follows from its seed.
 //!
 //! ```text
-//! cargo test --features testbed --test randomised                          20 seconds of it, or QUORLOCK_SIM_SECONDS, or QUORLOCK_SIM_SEEDS
-//! QUORLOCK_SIM_SEED=7 cargo test --features testbed --test randomised      one run, and all that happened in it
+//! cargo test --features testbed,simulation --test randomised                          20 seconds of it, or QUORLOCK_SIM_SECONDS, or QUORLOCK_SIM_SEEDS
+//! QUORLOCK_SIM_SEED=7 cargo test --features testbed,simulation --test randomised      one run, and all that happened in it
 //! make simulate SECONDS=600                            optimised, and longer
 //! ```
 //!
@@ -105,7 +105,7 @@ fn check(seed: u64) -> Result<Outcome, Failed> {
     let profile = outcome.plan.profile;
     let violations = outcome.book.violations.join("\n  ");
     Err(format!(
-        "seed {seed} ({profile}):\n  {violations}\nAll that happened: QUORLOCK_SIM_SEED={seed} cargo test --features testbed --test randomised"
+        "seed {seed} ({profile}):\n  {violations}\nAll that happened: QUORLOCK_SIM_SEED={seed} cargo test --features testbed,simulation --test randomised"
     )
     .into())
 }

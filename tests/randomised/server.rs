@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use quorlock::lock_script::{self, Announcement, Exchange, Memory as Target};
-use quorlock::node::{Action, OwnerToken, Reply};
+use quorlock::simulation::lock_script::{self, Announcement, Exchange, Memory as Target};
+use quorlock::simulation::{Action, OwnerToken, Reply};
 
 use crate::desk::{Answer, Call, Probe};
 use crate::memory::{Durability, Finding, Look, MemoryId, Process, Record};

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use quorlock::node::OwnerToken;
+use quorlock::simulation::OwnerToken;
 
 use crate::check;
 use crate::client::Client;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorlock::lock_script::Announcement;
-use quorlock::node::{
+use quorlock::simulation::lock_script::Announcement;
+use quorlock::simulation::{
     Action, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Sender, Successor, Turn, WaitNotice, WaiterId,
 };
 use quorlock::{AcquireError, Lease, Redlock};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Action, Fault, Reply};
+use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{AcquireError, Drift, Lease, Redlock, ReleaseOutcome};
 use tokio::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorlock::node::{Action, Fault, Reply};
+use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{ExtendError, Lease, Redlock, ReleaseOutcome};
 use tokio::time::sleep;
 

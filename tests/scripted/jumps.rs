@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use quorlock::node::{Action, Fault, Reply};
+use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{AcquireError, Lease, LeaseHandle, LossReason, Redlock, RedlockBuilder, RunError};
 use tokio::time::{Instant, sleep, timeout};
 

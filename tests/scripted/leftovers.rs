@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use quorlock::Redlock;
-use quorlock::node::{Action, OwnerToken, Reply};
+use quorlock::simulation::{Action, OwnerToken, Reply};
 use tokio::time::Instant;
 
 use crate::nodes::{Plan, Puppet, ms, redlock, yes};

@@ -8,8 +8,8 @@ mod memories;
 use std::time::Duration;
 
 use quorlock::FencingToken;
-use quorlock::lock_script::{self, Exchange, Memory};
-use quorlock::node::{Action, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply};
+use quorlock::simulation::lock_script::{self, Exchange, Memory};
+use quorlock::simulation::{Action, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply};
 
 use crate::node_model::{self, Keyspace, Resp, Trouble};
 use crate::nodes::{Answer, ms};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Action, Fault};
+use quorlock::simulation::{Action, Fault};
 use quorlock::{AcquireError, ExtendError, Redlock};
 use tokio::time::sleep;
 

@@ -7,7 +7,7 @@ mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Fault, Node, Reply};
+use quorlock::simulation::{Fault, Node, Reply};
 use quorlock::{Redlock, RedlockBuilder};
 
 pub(crate) use line::{Line, Way};

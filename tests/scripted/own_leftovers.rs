@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use quorlock::node::{Action, Fault, Listener, Listening, Node, Request};
+use quorlock::simulation::{Action, Fault, Listener, Listening, Node, Request};
 use quorlock::{AcquireError, Redlock};
 use tokio::time::{Instant, sleep};
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorlock::node::{Action, Fault, Reply};
+use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

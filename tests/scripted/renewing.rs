@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use quorlock::node::{Action, Fault, Reply};
+use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{ExtendError, Lease, LossReason, Redlock, ReleaseOutcome, RunError};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorlock::node::{Action, OwnerToken, Reply};
+use quorlock::simulation::{Action, OwnerToken, Reply};
 use quorlock::{AcquireError, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

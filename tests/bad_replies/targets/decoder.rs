@@ -1,6 +1,6 @@
 //! The decoder of lock connections: any bytes, in pieces of any size.
 
-use quorlock::lock_script::decode;
+use quorlock::simulation::lock_script::decode;
 
 /// Decodes every beginning of the data. A longer one never takes back what a shorter one has said.
 pub(crate) fn run(data: &[u8]) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorlock::node::Node;
+use quorlock::simulation::Node;
 use quorlock::{AcquireError, ConnectError, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, OptionError, Redlock};
 
 use super::bytes::Bytes;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Action, Node};
+use quorlock::simulation::{Action, Node};
 use quorlock::{AcquireError, Backoff, ConnectError, Drift, MAX_RETENTION, MAX_TTL, MIN_TTL, Redlock};
 use tokio::time::timeout;
 

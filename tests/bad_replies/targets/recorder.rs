@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quorlock::node::{Action, Fault, Node, Reply, Request};
+use quorlock::simulation::{Action, Fault, Node, Reply, Request};
 
 #[derive(Debug)]
 pub(crate) struct Recorder {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorlock::node::Fault;
+use quorlock::simulation::Fault;
 use quorlock::testbed::Testbed;
 use quorlock::{ConnectError, Redlock, ReleaseOutcome};
 use tokio::runtime::Runtime;

@@ -4,8 +4,8 @@
 mod keyspace;
 mod lua;
 
-use quorlock::lock_script::{self, Exchange, Memory, Replies, Value};
 use quorlock::node::Fault;
+use quorlock::simulation::lock_script::{self, Exchange, Memory, Replies, Value};
 
 pub(crate) use keyspace::{Effects, Keyspace, Resp, Snapshot, Trouble};
 use lua::Runner;

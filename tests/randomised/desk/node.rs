@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quorlock::node::{Action, Fault, Listener, Listening, Node, NodeState, Request};
+use quorlock::simulation::{Action, Fault, Listener, Listening, Node, NodeState, Request};
 use tokio::sync::oneshot;
 
 use super::{Answer, Call, Desk, Parcel};

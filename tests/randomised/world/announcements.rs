@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorlock::lock_script::Announcement;
+use quorlock::simulation::lock_script::Announcement;
 
 use super::World;
 use super::event::Event;

@@ -1,6 +1,6 @@
 //! What may happen next.
 
-use quorlock::lock_script::Announcement;
+use quorlock::simulation::lock_script::Announcement;
 
 use crate::desk::{Answer, Call};
 use crate::memory::MemoryId;

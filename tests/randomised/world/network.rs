@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use quorlock::lock_script::Announcement;
-use quorlock::node::{Action, Fault, Reply};
+use quorlock::simulation::lock_script::Announcement;
+use quorlock::simulation::{Action, Fault, Reply};
 
 use super::World;
 use super::event::Event;

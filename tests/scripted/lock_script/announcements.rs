@@ -1,7 +1,7 @@
 //! What is published, and how it is read (W2).
 
-use quorlock::lock_script::Announcement;
-use quorlock::node::{Sender, Successor, Turn, WaitNotice, WaiterId};
+use quorlock::simulation::lock_script::Announcement;
+use quorlock::simulation::{Sender, Successor, Turn, WaitNotice, WaiterId};
 
 use super::*;
 

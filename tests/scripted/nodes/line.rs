@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use quorlock::lock_script::{Announcement, Exchange};
-use quorlock::node::{Action, Fault, Listener, Listening, Node, Request};
+use quorlock::simulation::lock_script::{Announcement, Exchange};
+use quorlock::simulation::{Action, Fault, Listener, Listening, Node, Request};
 use tokio::time::{Instant, sleep};
 
 use super::server::{Distance, Server, State, Subscriber, micros};

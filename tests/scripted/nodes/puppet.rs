@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use quorlock::node::{Action, Node, OwnerToken, Reply, Request};
+use quorlock::simulation::{Action, Node, OwnerToken, Reply, Request};
 use tokio::time::{Instant, sleep};
 
 use super::{Answer, ms};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorlock::FencingToken;
-use quorlock::lock_script::{self, Announcement, Exchange, Memory};
-use quorlock::node::{Action, Listener, OwnerToken, Reply, Request};
+use quorlock::simulation::lock_script::{self, Announcement, Exchange, Memory};
+use quorlock::simulation::{Action, Listener, OwnerToken, Reply, Request};
 use tokio::time::Instant;
 
 use super::Answer;
