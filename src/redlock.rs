@@ -88,10 +88,10 @@ impl Redlock {
     ///
     /// Nothing happens before [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or
     /// [`run`](LockRequest::run).
-    pub fn lock(&self, resource: impl Into<Arc<str>>) -> LockRequest {
+    pub fn lock(&self, resource: impl AsRef<str>) -> LockRequest {
         LockRequest {
             redlock: self.clone(),
-            resource: resource.into(),
+            resource: resource.as_ref().into(),
             options: self.inner.defaults.clone(),
         }
     }
@@ -300,5 +300,29 @@ impl LockRequest {
         let released = lease.release().await;
         tracing::debug!(%released, "scoped run over");
         outcome
+    }
+
+    /// Runs work that may fail as [`run`](Self::run) does, and returns one `Result` instead of two: the work's own error, or a
+    /// [`RunError`] converted into it.
+    ///
+    /// ```no_run
+    /// # async fn rebuild() -> std::io::Result<u32> { Ok(0) }
+    /// # async fn example(redlock: quorlock::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+    /// let pages = redlock.lock("nightly").try_run(|_lease| async { Ok::<_, Box<dyn std::error::Error>>(rebuild().await?) }).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// What the work returned, or as [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run).
+    pub async fn try_run<F, W, T, E>(self, work: F) -> Result<T, E>
+    where
+        F: FnOnce(LeaseHandle) -> W,
+        W: Future<Output = Result<T, E>>,
+        E: From<RunError>,
+    {
+        self.run(work).await?
     }
 }

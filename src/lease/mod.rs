@@ -12,6 +12,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::error::{ExtendError, Lost, ReleaseOutcome};
 use crate::protocol::token::FencingToken;
 use crate::votes::Votes;
@@ -180,6 +182,20 @@ impl LeaseHandle {
     /// Cancel safe.
     pub async fn expiring(&self, lead: Duration) -> Lost {
         self.state.lost_or_within(lead).await
+    }
+
+    /// Returns a token that is cancelled when the lease ends: when it is lost, as [`lost`](Self::lost) tells, and when it is released or
+    /// dropped. For work that is spread over tasks. It is cancelled too when the runtime ends on which the manager was connected.
+    ///
+    /// Each call starts a task that ends with the lease: call it once, and clone the token.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        let token = CancellationToken::new();
+        let (state, cancels) = (self.state.clone(), token.clone().drop_guard());
+        self.state.runtime().spawn(async move {
+            state.ended().await;
+            drop(cancels);
+        });
+        token
     }
 
     /// Asks all nodes to keep the lock for a full TTL from now. Returns the time until the new deadline.

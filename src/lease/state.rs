@@ -404,6 +404,15 @@ impl LeaseState {
         }
     }
 
+    /// Waits until the lease is lost, released or dropped.
+    pub(crate) async fn ended(&self) {
+        let mut changes = self.subscribe();
+        tokio::select! {
+            _ = self.lost_or_within(Duration::ZERO) => {}
+            _ = changes.wait_for(|state| matches!(state.phase, Phase::Released)) => {}
+        }
+    }
+
     fn claim(&self) -> MutexGuard<'_, Option<Claim>> {
         lock(&self.claim)
     }

@@ -15,6 +15,7 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
         a_watchdog_notices_that_the_keys_are_gone,
         max_hold_ends_it_in_spite_of_the_watchdog,
         max_hold_may_be_shorter_than_the_ttl,
+        a_cancellation_token_is_cancelled_when_the_lease_ends,
     ]
 }
 
@@ -48,6 +49,22 @@ async fn without_a_watchdog_it_is_lost_at_the_deadline_and_not_before(world: &Wo
     }
     let lost = announced.await;
     assert_eq!(lost.reason, LossReason::Expired { last_failure: None });
+}
+
+async fn a_cancellation_token_is_cancelled_when_the_lease_ends(world: &World) {
+    let short_lived = short(world.lock("job").await).watchdog(false);
+    let lost = short_lived.acquire().await.unwrap();
+    let token = lost.cancellation_token();
+    assert!(!token.is_cancelled());
+    token.cancelled().await;
+    assert!(!lost.is_held());
+
+    let released = world.lock("another").await.acquire().await.unwrap();
+    let token = released.cancellation_token();
+    tokio::task::yield_now().await;
+    assert!(!token.is_cancelled());
+    let _ = released.release().await;
+    token.cancelled().await;
 }
 
 async fn an_expired_lock_is_free_for_others(world: &World) {

@@ -19,6 +19,7 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
         it_cancels_the_work_before_the_deadline_when_the_keys_vanish,
         dropping_the_run_drops_the_work_and_releases,
         work_that_panics_leaves_no_key,
+        work_that_may_fail_gives_one_result,
     ]
 }
 
@@ -35,6 +36,26 @@ async fn it_gives_the_output_and_releases(world: &World) {
         .unwrap();
     assert_eq!(seen, resource);
     world.gone(&resource).await;
+}
+
+async fn work_that_may_fail_gives_one_result(world: &World) {
+    type Outcome = Result<u8, Box<dyn std::error::Error + Send + Sync>>;
+    let resource = &world.resource("job");
+    let redlock = world.redlock().await;
+    let done: Outcome = redlock.lock(resource).try_run(|_| async { Ok(7) }).await;
+    assert_eq!(done.unwrap(), 7);
+    let failed: Outcome = redlock
+        .lock(resource)
+        .try_run(|_| async { Err("no paper".into()) })
+        .await;
+    assert_eq!(failed.unwrap_err().to_string(), "no paper");
+    let _lease = redlock.lock(resource).acquire().await.unwrap();
+    let refused: Outcome = redlock
+        .lock(resource)
+        .within(Duration::ZERO)
+        .try_run(|_| async { Ok(7) })
+        .await;
+    assert!(refused.unwrap_err().is::<RunError>());
 }
 
 async fn it_does_not_start_without_the_lock(world: &World) {

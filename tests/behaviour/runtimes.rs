@@ -226,6 +226,7 @@ async fn once_its_runtime_has_ended_every_call_says_so(world: &World) {
                     ReleaseOutcome::Uncertain(votes) => assert_tells(&votes.to_string()),
                     other => panic!("{other:?}"),
                 }
+                assert!(lost.cancellation_token().is_cancelled());
                 // A timer, although the runtime's have ended.
                 let lead = lost.remaining().saturating_sub(Duration::from_millis(300));
                 lost.expiring(lead).await;
