@@ -1,7 +1,7 @@
 //! The addresses of a node's name: which of them to connect to, and when the name moves elsewhere (M3).
 //!
-//! The client library tries one address after the other, and waits for each of them. So it is given a single address, and
-//! the choice is made here. An IP address and a Unix socket are connected to as they are.
+//! The client library tries one address after the other, and waits for each of them. So it gets a single address, chosen here. An
+//! IP address and a Unix socket are connected to as they are.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -19,28 +19,25 @@ use super::blocking::on_a_thread;
 use crate::node::Fault;
 use crate::sys::mutex::lock;
 
-/// How long an attempt to connect is given before the next address is tried beside it (RFC 8305).
+/// How long an attempt to connect may take before the next address is tried beside it (RFC 8305).
 const STAGGER: Duration = Duration::from_millis(250);
-/// Names are resolved no more often than that, however short the period that was asked for.
+/// Shortest period in which a name is resolved again.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 
-/// Looks a host and a port up.
 type Resolver = dyn Fn(Arc<str>, u16) -> BoxFuture<'static, Found> + Send + Sync;
 /// At least one address, or why there is none.
 type Found = Result<Vec<SocketAddr>, Arc<str>>;
 
-/// The addresses of one node.
 pub(super) struct Addresses {
     /// Host and port. `None` for an IP address or a Unix socket, which cannot move.
     name: Option<(Arc<str>, u16)>,
     period: Duration,
     resolver: Box<Resolver>,
-    /// The latest look-up. A look-up that is still in flight is joined, so that no two are.
+    /// The latest look-up. While it is in flight, no other one begins: callers share it.
     look_up: Mutex<Option<Shared<BoxFuture<'static, Found>>>>,
     /// The address that was chosen last, until locks are taken there. The next choice tries the others first: a server that
     /// accepts connections may still not answer.
     unproven: Mutex<Option<SocketAddr>>,
-    /// The address that locks are taken at. `None` while that is not connected, or if there is no name.
     current: watch::Sender<Option<SocketAddr>>,
 }
 
@@ -52,7 +49,7 @@ impl Addresses {
 
     fn resolved_by(resolver: Box<Resolver>, config: &Config, period: Duration) -> Addresses {
         let name = match &config.server {
-            // Without the feature, the library's TLS would be told to verify the address in place of the name.
+            // Without the feature, the library's TLS would verify the address in place of the name.
             _ if config.uses_tls() && cfg!(not(feature = "tls")) => None,
             ServerConfig::Centralized { server } if server.host.parse::<IpAddr>().is_err() => {
                 Some(((*server.host).into(), server.port))
@@ -88,8 +85,7 @@ impl Addresses {
         })
     }
 
-    /// Chooses the first of the addresses that accepts a connection. Returns `None` if there are none to choose from. A
-    /// single address is not tried.
+    /// Returns the first address that accepts a connection. `None` if none is given. A single address is not tried.
     pub(super) async fn choose(&self, found: Vec<SocketAddr>) -> Result<Option<SocketAddr>, Fault> {
         if found.len() < 2 {
             return Ok(found.first().copied());
@@ -104,7 +100,7 @@ impl Addresses {
         Ok(Some(chosen))
     }
 
-    /// Resolves the name: whether it still leads to `peer`. `true` where there is no name, or it cannot be resolved.
+    /// Resolves the name. Returns whether it still leads to `peer`: `true` also without a name, or if it cannot be resolved.
     pub(super) async fn lead_to(&self, peer: Option<SocketAddr>) -> bool {
         match (peer, self.find().await) {
             (Some(peer), Ok(found)) => found.is_empty() || found.contains(&peer),
@@ -112,8 +108,7 @@ impl Addresses {
         }
     }
 
-    /// Resolves the name every period. Completes when it has addresses, but not `peer` any more. Never completes for what
-    /// has no name.
+    /// Resolves the name every period. Returns its addresses once `peer` is not among them. Never completes without a name.
     pub(super) async fn moved(&self, peer: Option<SocketAddr>) -> Vec<SocketAddr> {
         let (Some(peer), Some((host, _))) = (peer, &self.name) else {
             return std::future::pending().await;
@@ -126,14 +121,14 @@ impl Addresses {
                 Ok(_) => is_known_to_fail = false,
                 Err(fault) if !is_known_to_fail => {
                     is_known_to_fail = true;
-                    tracing::debug!(name = &**host, %peer, %fault, "the connection is kept");
+                    tracing::debug!(name = &**host, %peer, %fault, "name not resolved: the connection is kept");
                 }
                 Err(_) => {}
             }
         }
     }
 
-    /// Locks are taken at this address from now on; at none if `None`.
+    /// Sets the address that locks are taken at from now on. `None` if there is none.
     pub(super) fn set_current(&self, peer: Option<SocketAddr>) {
         if peer.is_some() {
             *lock(&self.unproven) = None;
@@ -141,7 +136,7 @@ impl Addresses {
         self.current.send_replace(peer);
     }
 
-    /// Returns the address that locks are taken at. `None` if there is none, or no name.
+    /// Returns the address that locks are taken at. `None` without a connection or a name.
     pub(super) fn current(&self) -> Option<SocketAddr> {
         *self.current.borrow()
     }
@@ -161,7 +156,7 @@ pub(super) fn pinned(config: &Config, address: Option<SocketAddr>) -> Config {
     if let (Some(address), ServerConfig::Centralized { server }) = (address, &mut config.server) {
         #[cfg(feature = "tls")]
         server.tls_server_name.get_or_insert(server.host.clone());
-        // Unlike the IP address alone, this keeps the scope of one that is local to a link.
+        // Unlike the IP address alone, this text keeps the scope of a link-local address.
         let text = address.to_string();
         let host = text.rsplit_once(':').map_or(&*text, |(host, _)| host);
         server.host = host.trim_matches(['[', ']']).into();
@@ -192,8 +187,7 @@ fn in_order(found: &[SocketAddr], last: Option<SocketAddr>) -> Vec<SocketAddr> {
     order
 }
 
-/// Connects to the addresses one after the other: to the next one when an attempt fails, or has taken too long. Returns the
-/// first that is connected to, or why none is.
+/// Returns the first address that accepts, or why none does. Tries the next one when an attempt fails or takes too long.
 async fn race<F>(addresses: &[SocketAddr], connect: impl Fn(SocketAddr) -> F) -> Result<SocketAddr, String>
 where
     F: Future<Output = io::Result<()>>,
@@ -243,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Addresses of `name`, which is resolved to these answers in turn and then to nothing any more; and how often it was.
+    /// Returns the addresses of `name`, whose look-ups give these answers and then hang; and the number of look-ups.
     fn answered(answers: Vec<Found>) -> (Addresses, Arc<AtomicUsize>) {
         let answers = Mutex::new(VecDeque::from(answers));
         let asked = Arc::new(AtomicUsize::new(0));
@@ -259,7 +253,7 @@ mod tests {
         (addresses, asked)
     }
 
-    /// Races to the first three of 10.0.0.1, .2, .3. Returns the outcome, and which attempt began after how long.
+    /// Races to 10.0.0.1, .2 and .3. Returns the outcome, and after how long each attempt began.
     async fn raced(
         outcomes: [Option<io::Result<()>>; 3],
     ) -> (Result<SocketAddr, String>, Vec<(u8, Duration)>) {

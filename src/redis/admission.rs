@@ -6,14 +6,12 @@ use std::time::Duration;
 use crate::node::{Action, Fault, ListConflict};
 use crate::sys::clock::Moment;
 
-/// Whether the votes of a node count, and until when that is known.
 #[derive(Clone, Debug)]
 pub(super) struct Admission {
     /// Whether the nodes know that this client uses this memory.
     pub(super) registered: bool,
-    /// Until when the last look is fresh. Other clients rely on it that no vote counts after that.
+    /// Until when the last look is fresh. Other clients rely on this: no vote counts after it.
     pub(super) fresh_until: Option<Moment>,
-    /// The conflict, if other clients use another list of nodes.
     pub(super) conflict: Option<Arc<ListConflict>>,
     /// Until when other clients get time to object, because not all nodes know of this client. `None` if they have had it.
     pub(super) settles_at: Option<Moment>,
@@ -74,8 +72,7 @@ impl Admission {
         left(self.fresh_until, now).is_none()
     }
 
-    /// Returns how late the node may execute a request: within `budget`. A request that needs a vote also not after the last look has
-    /// ceased to be fresh.
+    /// Returns the time limit of a request: `budget`, and if it needs a vote, no longer than the last look is fresh.
     pub(super) fn limit(&self, action: &Action, budget: Duration, now: Moment) -> Duration {
         let needs_vote = matches!(
             action,
@@ -154,7 +151,7 @@ mod tests {
         let other = Some(Fault::OtherNodes(conflict()));
         let pending = Some(Fault::Unregistered);
         let cases = [
-            // The admission; what objects to a lock, to one without a guard, and to an extension.
+            // The admission; the objections to a lock, to a lock without a guard, and to an extension.
             (good.clone(), [None, None, None]),
             (
                 Admission::pending(),

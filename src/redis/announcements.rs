@@ -1,8 +1,5 @@
-//! Subscriptions to announcements (W2): releases, and processes that wait. They have a connection of their own (T5), which is opened
-//! for the first listener and closed some time after the last has left.
-//!
-//! Never on the connection that locks are taken on: the client library takes the refusal of a subscription for the answer to
-//! the next command.
+//! Subscriptions to announcements (W2), on a connection of their own (T5): it opens for the first listener and closes some time
+//! after the last has left. On the lock connection, any publisher could delay replies.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,21 +27,18 @@ use super::script;
 use crate::node::{Announcement, Fault, Listener, Listening};
 use crate::protocol::backoff::Backoff;
 
-/// How long the connection is kept when nobody listens.
+/// How long the connection stays open without listeners.
 const KEPT: Duration = Duration::from_secs(10);
-/// Between two tries to connect.
+/// Shortest pause between attempts to connect.
 const FASTEST: Duration = Duration::from_millis(50);
 const SLOWEST: Duration = Duration::from_secs(10);
-/// How often a connection is asked whether it lives, while somebody listens, and how long the answer may take. A connection that
-/// has died silently would keep everybody waiting.
+/// Interval of pings while there are listeners, and how long an answer may take. The connection may have died silently.
 const PING: Duration = Duration::from_secs(1);
-/// Announcements that may wait to be looked at: as many as one script call releases at most. If more come at once, everybody is told
-/// to ask.
-///
-/// The client library sets aside this much for each of its nine channels, of which this is one.
+/// Most announcements that may wait to be read: as many as one script call makes. If more come, all listeners are told that some
+/// are missing. The client library reserves memory for as many in each of its nine channels.
 const MOST_WAITING: usize = 128;
 
-/// Who wants to listen to one node.
+/// A handle that adds listeners to one node's announcements.
 #[derive(Clone, Debug)]
 pub(super) struct Announcements {
     orders: mpsc::UnboundedSender<Order>,
@@ -66,7 +60,7 @@ enum Order {
 }
 
 impl Announcements {
-    /// Returns the handle, and the task that receives announcements, to be run for as long as the node lasts.
+    /// Returns the handle, and the task that receives announcements. The task must run for as long as the node exists.
     pub(super) fn new(endpoint: Arc<Endpoint>) -> (Announcements, impl Future<Output = ()>) {
         let (orders, inbox) = mpsc::unbounded_channel();
         let announcements = Announcements {
@@ -80,7 +74,7 @@ impl Announcements {
     pub(super) fn listen(&self, key: &str, listener: Listener) -> Listening {
         let channel: Arc<str> = script::channel(key, self.database).into();
         let id = self.next.fetch_add(1, Relaxed);
-        // Where nobody takes the order, the node has ended, and nothing is heard.
+        // Fails only if the node has ended, which announces nothing more.
         let _ = self.orders.send(Order::Listen {
             channel: channel.clone(),
             id,
@@ -109,7 +103,7 @@ impl Drop for Leave {
     }
 }
 
-/// One connection after the other, while somebody listens.
+/// Keeps a connection open while there are listeners. Ends once all handles are dropped.
 async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>) {
     let backoff = Backoff::new(FASTEST, SLOWEST);
     let mut audience = Audience::default();
@@ -133,7 +127,7 @@ async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>
         let was_of_use = audience.channels.values().any(|channel| channel.live);
         audience.tell(Listener::deaf);
         let Some(fault) = fault else {
-            // Nobody had listened for a while.
+            // Closed for lack of listeners.
             failures = 0;
             continue;
         };
@@ -142,12 +136,12 @@ async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>
         }
         failures += 1;
         match fault {
-            // Said once: it will not change by itself.
+            // Logged once: a missing right does not come back by itself.
             Fault::NoPermission { .. } if failures == 1 => tracing::warn!(
                 node = &*endpoint.name,
-                "may not listen for releases, so those who wait ask again and again: the user needs +subscribe and channels"
+                "cannot subscribe to releases, so waiters poll: give the user +subscribe and the channels &<prefix>*"
             ),
-            fault => tracing::debug!(node = &*endpoint.name, %fault, "no announcements"),
+            fault => tracing::debug!(node = &*endpoint.name, %fault, "no announcements: waiters poll"),
         }
         sleep(backoff.delay(failures, fastrand::u32(..))).await;
         // Listeners that left during the pause are dropped before connecting.
@@ -157,7 +151,6 @@ async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>
     }
 }
 
-/// Who listens, by channel.
 #[derive(Default)]
 struct Audience {
     channels: HashMap<Arc<str>, Channel>,
@@ -165,20 +158,19 @@ struct Audience {
 }
 
 struct Channel {
-    /// Tells it from those of the same name before it.
+    /// Distinguishes it from earlier channels of the same name.
     generation: u64,
-    /// The server has been seen to have subscribed us.
+    /// Whether the server has confirmed the subscription.
     live: bool,
     listeners: Vec<(u64, Listener)>,
 }
 
-/// What is to be told the server.
 enum Change {
     Subscribe(Name),
     Unsubscribe(Arc<str>),
 }
 
-/// A channel's, and which of those with this name it is.
+/// A channel's name and generation.
 type Name = (Arc<str>, u64);
 
 impl Audience {
@@ -217,7 +209,7 @@ impl Audience {
         }
     }
 
-    /// The server has confirmed it.
+    /// Marks the channel as subscribed, and tells its listeners.
     fn is_live(&mut self, (name, generation): &Name) {
         let channel = self.channels.get_mut(name);
         if let Some(channel) = channel.filter(|channel| channel.generation == *generation) {
@@ -256,7 +248,7 @@ impl Audience {
         let Some(channel) = self.channels.get(&*message.channel) else {
             return;
         };
-        // Anybody may publish there. What is no announcement is none.
+        // Any client may publish there, so other texts are ignored.
         let announced = message.value.as_str();
         let Some(announced) = announced.and_then(|text| script::announced(&text)) else {
             return;
@@ -271,13 +263,12 @@ impl Audience {
 }
 
 impl Drop for Audience {
-    /// Its runtime has ended, or its node: nothing will be heard any more.
+    /// Tells all listeners that nothing more is announced: the node or its runtime has ended.
     fn drop(&mut self) {
         self.tell(Listener::deaf);
     }
 }
 
-/// A connection that nothing but subscriptions is sent over.
 struct Connection {
     client: Client,
     /// The address that the node's name was resolved to. `None` if it has no name.
@@ -285,15 +276,15 @@ struct Connection {
     task: Task,
     messages: Receiver<Message>,
     patience: Duration,
-    /// When it is made anew, because its credentials expire.
+    /// When the connection is replaced because its credentials expire. `None` if they do not.
     expires: Option<Instant>,
 }
 
-/// Which channels were to be confirmed, and how that went.
+/// The channels of one subscription, and whether the server has confirmed it.
 type Confirmation = BoxFuture<'static, (Vec<Name>, Result<(), Fault>)>;
 
 impl Connection {
-    /// Connects to the server that locks are taken on, if there is a choice.
+    /// Connects to the address that locks are taken at. Chooses one if there is none.
     async fn open(endpoint: &Endpoint) -> Result<Connection, Fault> {
         timeout(endpoint.timeout, Connection::open_without_limit(endpoint))
             .await
@@ -309,7 +300,7 @@ impl Connection {
         let (config, valid_for) = endpoint.node.current().await?;
         let config = Config {
             fail_fast: true,
-            // Announcements come in between answers.
+            // Lets announcements come between answers.
             version: RespVersion::RESP3,
             ..pinned(&config, peer)
         };
@@ -332,7 +323,7 @@ impl Connection {
         })
     }
 
-    /// Until nobody has listened for a while (`None`), or the connection ends.
+    /// Receives announcements until the connection ends. Returns why; `None` if it was closed for lack of listeners.
     async fn serve(
         mut self,
         addresses: &Addresses,
@@ -352,11 +343,10 @@ impl Connection {
                 biased;
                 message = self.messages.recv() => match message {
                     Ok(message) => audience.heard(&message),
-                    // Some were missed. Whoever waits has to ask.
                     Err(RecvError::Lagged(_)) => {
                         audience.has_missed();
                     }
-                    Err(RecvError::Closed) => return Some(fault::disconnected("closed".into())),
+                    Err(RecvError::Closed) => return Some(fault::disconnected("connection closed".into())),
                 },
                 Some((channels, outcome)) = confirmations.next() => match outcome {
                     Ok(()) => channels.iter().for_each(|name| audience.is_live(name)),
@@ -365,7 +355,7 @@ impl Connection {
                 order = inbox.recv() => {
                     let mut news = Vec::new();
                     let mut order = Some(order?);
-                    // What comes together goes out together.
+                    // Orders that wait together go out as one subscription.
                     while let Some(next) = order {
                         match audience.take(next) {
                             Some(Change::Subscribe(name)) => news.push(name),
@@ -398,8 +388,8 @@ impl Connection {
         }
     }
 
-    /// Subscribes, and asks something that is answered after that has been done. An error of the subscription is taken for that
-    /// answer: after one, no answer can be told from another, and the connection is given up.
+    /// Subscribes, and pings behind that: the answer confirms the subscription. The client library takes an error reply to the
+    /// subscription for the answer to the ping. From then on answers cannot be matched, so the connection is given up.
     async fn subscribe(&self, channels: Vec<Name>) -> Confirmation {
         let names: Vec<String> = channels.iter().map(|(name, _)| (**name).to_owned()).collect();
         let subscribed = self.client.subscribe(names).await;
@@ -414,13 +404,13 @@ impl Connection {
     }
 }
 
-/// Asks something whose answer shows that everything before it was done.
+/// Pings the server. The answer shows that all earlier commands were executed.
 async fn confirm(client: Client, patience: Duration) -> Result<(), Fault> {
     let question = vec![Value::from_static_str("subscribed")];
     let asked = client.custom::<Value, Value>(fred_client::command("PING"), question);
     match timeout(patience, asked).await {
         Ok(Ok(answer)) if answer.as_str().as_deref() == Some("subscribed") => Ok(()),
-        Ok(Ok(_)) => Err(fault::disconnected("answers are out of order".into())),
+        Ok(Ok(_)) => Err(fault::disconnected("an answer to another command".into())),
         Ok(Err(error)) => Err(fred_client::refusal(&error)),
         Err(_) => Err(fault::disconnected("no answer".into())),
     }

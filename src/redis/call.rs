@@ -10,8 +10,8 @@ use super::resp::Value;
 use super::script::Item;
 use crate::node::{Action, Fault, ReleaseKind, Reply, Request};
 
-/// A connection is doubted after half a budget of silence, so that another one can still be asked within the budget (T4). This is the
-/// shortest such time, however short the budget.
+/// A connection is doubted after half a budget of silence: another one can still answer in time (T4). This is the shortest such
+/// time, however short the budget.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(50);
 /// The longest such time, however long the budget: a second connection costs little, and a lease cannot wait.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
@@ -49,7 +49,6 @@ impl PendingRequest {
     }
 }
 
-/// A call or a command in flight.
 pub(super) struct InFlight {
     pub(super) sent: Instant,
     /// The connection is doubted after this long a silence (T4).
@@ -59,13 +58,11 @@ pub(super) struct InFlight {
 
 pub(super) enum Sent {
     Call(Call),
-    /// A command, and where its reply goes.
     Command(oneshot::Sender<Result<Value, Fault>>),
 }
 
 impl InFlight {
     pub(super) fn call(call: Call, sent: Instant) -> InFlight {
-        // The shortest budget decides.
         let budget = call
             .requests
             .iter()
@@ -87,7 +84,6 @@ impl InFlight {
         }
     }
 
-    /// Returns whether it is a call with several requests.
     pub(super) fn is_batch(&self) -> bool {
         matches!(&self.sent_as, Sent::Call(call) if call.requests.len() > 1)
     }
@@ -96,7 +92,6 @@ impl InFlight {
         matches!(self.sent_as, Sent::Call(_))
     }
 
-    /// Fails all requests in it.
     pub(super) fn fail(self, fault: &Fault) {
         match self.sent_as {
             Sent::Call(call) => answer_all(call.requests, &Err(fault.clone())),
@@ -105,7 +100,6 @@ impl InFlight {
     }
 }
 
-/// One call of the script.
 pub(super) struct Call {
     pub(super) requests: Vec<PendingRequest>,
     /// Whether it was sent with the script's text, because the server does not know the digest.
@@ -122,8 +116,8 @@ impl Call {
         })
     }
 
-    /// Answers the requests. Returns those to be sent again over the same connection, each batch with whether it carries the script's
-    /// text: requests that were not executed, or that may be executed twice.
+    /// Answers the requests. Returns those to be sent again over the same connection: they were not executed, or may be executed
+    /// twice. Each batch comes with whether it carries the script's text.
     ///
     /// Fails if the reply does not fit the call. It may answer another one, and then every later reply does, too.
     pub(super) fn finish(self, link: &Link, reply: Value) -> Result<Vec<(bool, Vec<PendingRequest>)>, Fault> {
@@ -136,8 +130,7 @@ impl Call {
         match replies {
             // The server does not know the script, so it executed nothing: send again with the text (A8).
             Err(Fault::NoScript) if !by_text => return Ok(vec![(true, requests)]),
-            // The server refuses the whole call if the user may not touch one of its keys. Send the requests one by one: each may be
-            // executed twice (A7).
+            // The server refuses the whole call if the user may not touch one key. Each request may be executed twice (A7).
             Err(Fault::NoPermission { .. } | Fault::Server { .. }) if requests.len() > 1 => {
                 return Ok(requests
                     .into_iter()

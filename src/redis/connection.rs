@@ -20,30 +20,26 @@ use super::fault;
 use super::resp::{self, Value};
 use crate::node::Fault;
 
-/// How soon the system asks a peer that is silent whether it is still there, and how often from then on.
+/// How soon the kernel probes a silent peer, and how often from then on.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(10);
-/// What `CLIENT LIST` calls these connections.
+/// The name of these connections in `CLIENT LIST`.
 const CLIENT_NAME: &str = "quorlock";
 
-/// What bytes go over: TCP, a Unix socket, or TLS.
+/// A socket: TCP, Unix, or TLS.
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 type BoxSocket = Box<dyn Socket>;
 
-/// The half that replies come from.
 pub(super) struct Reader(FramedRead<ReadHalf<BoxSocket>, Replies>);
 
-/// The half that commands go to.
 pub(super) struct Writer {
     half: WriteHalf<BoxSocket>,
     unsent: BytesMut,
-    /// The socket has taken everything.
     is_flushed: bool,
 }
 
-/// Cuts the incoming bytes into replies.
 struct Replies;
 
 impl Decoder for Replies {
@@ -59,7 +55,6 @@ impl Decoder for Replies {
     }
 }
 
-/// Why no more replies can come.
 struct Broken(Fault);
 
 impl From<io::Error> for Broken {
@@ -86,12 +81,12 @@ impl Writer {
         &mut self.unsent
     }
 
-    /// Whether there is nothing to flush.
+    /// Returns whether there is nothing to flush.
     pub(super) fn is_flushed(&self) -> bool {
         self.is_flushed
     }
 
-    /// Sends as much as the socket takes. Where that is not all, the waker of `cx` is woken when the socket takes more.
+    /// Sends as much as the socket takes. If that is not all, wakes `cx` when the socket takes more.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let broken = |error: io::Error| fault::from_io(&error);
         while self.unsent.has_remaining() {
@@ -100,7 +95,7 @@ impl Writer {
                 return Poll::Ready(Err(closed()));
             }
         }
-        // TLS may have taken more than the socket below it.
+        // TLS may hold data that the socket below it has not taken.
         ready!(Pin::new(&mut self.half).poll_flush(cx)).map_err(broken)?;
         self.is_flushed = true;
         Poll::Ready(Ok(()))
@@ -113,15 +108,14 @@ fn closed() -> Fault {
     }
 }
 
-/// A connection on which one exchange follows the other: to set it up, and to probe the server.
+/// A connection that is being set up and probed: one exchange at a time.
 pub(super) struct Setup {
     reader: Reader,
     writer: Writer,
 }
 
 impl Setup {
-    /// Connects to `peer`, or to the configured address if it is `None`, and authenticates. Dropping the future closes the
-    /// connection.
+    /// Connects to `peer` (`None`: to the configured address) and authenticates. Dropping the future closes the connection.
     pub(super) async fn open(config: &Config, peer: Option<SocketAddr>) -> Result<Setup, Fault> {
         let socket = connect(config, peer).await.map_err(fault::before)?;
         let (read, write) = tokio::io::split(socket);
@@ -148,7 +142,7 @@ impl Setup {
         let named = replies.split_off(needed);
         replies.into_iter().try_for_each(|reply| reply.map(drop))?;
         match named.into_iter().next() {
-            // The first thing that a server says may be why it turns everybody away.
+            // A server that refuses all connections sends its reason in place of the first reply.
             Some(Err(Fault::Server { message })) if !message.starts_with("ERR unknown") => {
                 Err(Fault::Server { message })
             }
@@ -185,7 +179,6 @@ impl Setup {
         Ok(replies.into_iter().map(Value::into_result).collect())
     }
 
-    /// Hands the connection over.
     pub(super) fn into_parts(self) -> (Reader, Writer) {
         (self.reader, self.writer)
     }
@@ -205,7 +198,7 @@ async fn connect(config: &Config, peer: Option<SocketAddr>) -> Result<BoxSocket,
     let server = match &config.server {
         ServerConfig::Centralized { server } => server,
         ServerConfig::Unix { path } => return Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?)),
-        _ => return Err(fault::disconnected("not one single server".into())),
+        _ => return Err(fault::disconnected("more than one server configured".into())),
     };
     let stream = match peer {
         Some(peer) => TcpStream::connect(peer).await,
@@ -219,7 +212,7 @@ async fn connect(config: &Config, peer: Option<SocketAddr>) -> Result<BoxSocket,
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    // A closed connection is reset: the system must not deliver what is left of it when a partition heals.
+    // A closed connection is reset: the kernel must not deliver buffered data when a partition ends.
     socket.set_linger(Some(Duration::ZERO))?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))
 }
@@ -237,7 +230,7 @@ async fn encrypted(config: &Config, server: &Server, stream: TcpStream) -> Resul
 
 #[cfg(not(feature = "tls"))]
 async fn encrypted(config: &Config, _: &Server, stream: TcpStream) -> Result<BoxSocket, Fault> {
-    // Another crate may have given the client library TLS. A password must not go out in plain text.
+    // Another crate may have enabled the client library's TLS. A password must not be sent in plain text.
     match config.uses_tls() {
         true => Err(fault::disconnected(super::node_config::NEEDS_TLS.into())),
         false => Ok(Box::new(stream)),

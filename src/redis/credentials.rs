@@ -11,10 +11,10 @@ use futures_util::future::{BoxFuture, FutureExt};
 
 use super::blocking::on_a_thread;
 
-/// Credentials are not asked for again more often, however short they are valid.
+/// Credentials are not renewed more often, however short their validity.
 pub(super) const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 
-/// After how long credentials are renewed that are valid for so long.
+/// Returns after how long credentials with this validity are renewed.
 pub(super) fn renewed_after(valid_for: Duration) -> Duration {
     (valid_for / 5 * 4).max(SHORTEST_PERIOD)
 }
@@ -30,7 +30,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A password for the user that the node's URL names, or for the default user.
+    /// Takes a password for the user in the node's URL, or for the default user.
     pub fn password(password: impl Into<String>) -> Self {
         Credentials {
             username: None,
@@ -39,7 +39,7 @@ impl Credentials {
         }
     }
 
-    /// A user name and its password.
+    /// Takes a user name and its password.
     pub fn user(username: impl Into<String>, password: impl Into<String>) -> Self {
         Credentials {
             username: Some(username.into()),
@@ -47,9 +47,10 @@ impl Credentials {
         }
     }
 
-    /// How long these credentials are valid, from when the provider gives them. Live connections get new credentials after four fifths
-    /// of that, but no sooner than after a second: connections for locks authenticate again, those for announcements are made anew.
-    /// By default, credentials are taken to be valid for as long as a connection lives.
+    /// Sets how long these credentials are valid, from when the provider returns them. By default, as long as a connection lives.
+    ///
+    /// Live connections get new credentials after four fifths of this time, but at least a second. Connections for locks
+    /// authenticate again; connections for announcements are replaced.
     pub fn valid_for(mut self, valid_for: Duration) -> Self {
         self.valid_for = Some(valid_for);
         self
@@ -66,12 +67,11 @@ impl fmt::Debug for Credentials {
 
 type Answer = Result<Credentials, String>;
 
-/// Gives a node's credentials, anew for each connection: for passwords that are rotated, and tokens that expire.
+/// Returns a node's credentials for each new connection. Use it for passwords that are rotated, and tokens that expire.
 ///
-/// A node whose provider fails is out of reach, with the reason; the provider is asked again with the next attempt to connect. A
-/// provider that panics has failed, and so has one that takes longer than the
-/// [`connect_timeout`](crate::RedlockBuilder::connect_timeout). Where new credentials for a live connection cannot be had, the
-/// connection is kept, and a warning logged.
+/// If the provider fails, the node is out of reach for that reason. The next attempt to connect calls the provider again. A
+/// provider also fails if it panics, or takes longer than the [`connect_timeout`](crate::RedlockBuilder::connect_timeout). If a
+/// live connection cannot get new credentials, it stays in use, and a warning is logged.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,9 +93,9 @@ type Answer = Result<Credentials, String>;
 pub struct CredentialsProvider(Arc<dyn Fn() -> BoxFuture<'static, Answer> + Send + Sync>);
 
 impl CredentialsProvider {
-    /// Calls `provide` for each connection, on the runtime that the manager was connected on; for
-    /// [`registrations`](crate::RedlockBuilder::registrations), on the caller's. Nodes call it at the same time. Its future may be
-    /// dropped at any point.
+    /// Calls `provide` for each connection, on the runtime that the manager was connected on.
+    /// [`registrations`](crate::RedlockBuilder::registrations) calls it on the caller's runtime. Calls for several nodes may run
+    /// at the same time. The future may be dropped at any point.
     pub fn from_fn<F, P, E>(provide: F) -> Self
     where
         F: Fn() -> P + Send + Sync + 'static,
@@ -109,7 +109,7 @@ impl CredentialsProvider {
         }))
     }
 
-    /// Reads the password from a file for each connection: all of the file, without line ends behind it. An empty file is an error.
+    /// Reads the password from a file for each connection. Line ends at its end are left out. An empty file is an error.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         CredentialsProvider::from_fn(move || {
@@ -126,7 +126,7 @@ impl CredentialsProvider {
         })
     }
 
-    /// Reads the password from an environment variable of this process, for each connection. One that is missing or empty is an error.
+    /// Reads the password from an environment variable for each connection. A missing or empty variable is an error.
     pub fn env(name: impl Into<String>) -> Self {
         let name = name.into();
         CredentialsProvider::from_fn(move || {
@@ -134,7 +134,7 @@ impl CredentialsProvider {
                 Ok(password) if password.is_empty() => Err(format!("{name} is empty")),
                 Ok(password) => Ok(Credentials::password(password)),
                 Err(VarError::NotPresent) => Err(format!("{name} is not set")),
-                // The error itself shows the value.
+                // The error's own text would show the value.
                 Err(VarError::NotUnicode(_)) => Err(format!("{name} is not UTF-8")),
             };
             std::future::ready(read)
@@ -142,7 +142,7 @@ impl CredentialsProvider {
     }
 
     pub(super) async fn give(&self) -> Answer {
-        // The node's own task must not end with it.
+        // A panic must not end the node's task.
         let given = AssertUnwindSafe(async { (self.0)().await }).catch_unwind().await;
         given.unwrap_or_else(|_| Err("the provider panicked".into()))
     }

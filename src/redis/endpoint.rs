@@ -1,4 +1,4 @@
-//! What the connections to one node have in common.
+//! How to reach one node of the set, and what its connections have in common.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,14 +13,12 @@ use super::time::ServerTime;
 use crate::protocol::memory::MemoryId;
 use crate::sys::mutex::lock;
 
-/// One node of the set: how to reach it, and what its connections have in common.
 pub(super) struct Endpoint {
     pub(super) number: usize,
     pub(super) name: Arc<str>,
     pub(super) node: NodeConfig,
     pub(super) addresses: Addresses,
     pub(super) run_ids: Arc<RunIds>,
-    /// The prefix of all keys.
     pub(super) prefix: Arc<str>,
     pub(super) timeout: Duration,
     pub(super) time: Arc<ServerTime>,
@@ -28,13 +26,13 @@ pub(super) struct Endpoint {
     pub(super) look_period: Duration,
     /// The guard window.
     pub(super) window: Duration,
-    /// The memory that the record of this node's server names, but which the server was found not to be.
+    /// The memory in this node's record, if its data or its clock was put back. The node then gets a new memory.
     pub(super) disowned: Arc<Mutex<Option<MemoryId>>>,
     /// The memory that this client used last at the address, and its last look at it, in microseconds of our clock.
     pub(super) last_used: Mutex<Option<(MemoryId, i64)>>,
     /// The number of connections that have passed the probe.
     pub(super) opened: AtomicU64,
-    /// Warnings that were logged already: each is logged once, and not with every connection.
+    /// Warnings that were logged already. Each is logged once, and not with every connection.
     pub(super) warned: Mutex<HashSet<String>>,
 }
 
@@ -44,11 +42,9 @@ impl Endpoint {
         *lock(&self.last_used) = Some((memory, self.time.now()));
     }
 
-    /// Returns whether the record of `memory` is too old: older, by more than a look period, than the last look at the memory that
-    /// was used before it. `age` and `now` are in microseconds.
-    ///
-    /// The guard of a new memory begins when clients leave the old one. Here it began too early: the address has led back to an
-    /// earlier server, and locks were granted by the other one meanwhile.
+    /// Returns whether the record of `memory` is older, by more than a look period, than the last look at the memory used before
+    /// it. Then the address has led back to an earlier server. The guard of its memory began too early: the other server has
+    /// granted locks since. `age` and `now` are in microseconds.
     pub(super) fn is_outdated(&self, memory: MemoryId, age: i64, now: i64) -> bool {
         let period = i64::try_from(self.look_period.as_micros()).unwrap_or(i64::MAX);
         let last = *lock(&self.last_used);

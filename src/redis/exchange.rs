@@ -14,20 +14,19 @@ use crate::node::{Action, Fault, OwnerToken, Reply, Request};
 use crate::options::RECORD_SUFFIX;
 use crate::protocol::memory::{Durability, MemoryId, Process, Record};
 
-/// In front of the record's key.
 const PREFIX: &str = "quorlock:";
 
-/// The script.
+/// The script's text.
 pub const TEXT: &str = script::LOCK;
 
-/// The memory that a connection leads to, as every call over it says.
+/// The memory that a call names.
 #[derive(Clone, Debug)]
 pub struct Memory(Target);
 
 impl Memory {
-    /// The memory of the node whose record is this text. `None` if it is no record.
+    /// Returns the memory that this record names. `None` if the text is no record.
     ///
-    /// For `look_period` after the record was made, the memory counts for nothing that is guarded.
+    /// For `look_period` after the record was made, the memory counts for no guarded request.
     pub fn of(record: &str, look_period: Duration) -> Option<Memory> {
         let record: Record = record.parse().ok()?;
         Some(Memory(Target::new(PREFIX, 0, record, look_period)))
@@ -48,12 +47,12 @@ pub fn record_key() -> String {
     format!("{PREFIX}{RECORD_SUFFIX}")
 }
 
-/// One request, with what a connection adds to it.
+/// A request, with the time that a connection adds to it.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// What is asked of the node.
+    /// The request.
     pub request: Request,
-    /// A9: the last moment at which the request may act, in microseconds of the node's clock.
+    /// The last moment at which the node may execute the request, in microseconds of the node's clock.
     pub latest: i64,
 }
 
@@ -66,7 +65,7 @@ impl Exchange {
     }
 }
 
-/// Makes a request: outside of this crate, nothing else can.
+/// Makes a request. Outside of this crate, there is no other way.
 pub fn request(key: &str, owner: OwnerToken, action: Action) -> Request {
     Request {
         key: key.into(),
@@ -82,7 +81,7 @@ pub type Words = Vec<Vec<u8>>;
 pub fn arguments(memory: &Memory, exchanges: &[Exchange]) -> (Words, Words) {
     let mut call = BytesMut::new();
     script::encode(None, &memory.0, exchanges.iter().map(Exchange::item), &mut call);
-    // A command is a list of strings, and so reads like a reply.
+    // A command is encoded like a reply that is a list of strings.
     let Ok(Some((Value::List(words), _))) = resp::decode(&call) else {
         return Default::default();
     };

@@ -1,19 +1,19 @@
-//! What goes wrong on a node, by its right name (R5).
+//! Turns errors of servers and sockets into named faults (R5).
 
 use std::io;
 use std::sync::Arc;
 
 use crate::node::{Fault, Unfit};
 
-/// As much of an unknown error reply as goes into a message.
+/// Most characters of an unknown error reply that a message shows.
 const LONGEST_MESSAGE: usize = 200;
 
-/// The rights that a lock needs of a restricted user, as the README prints them.
+/// The rights that a restricted user needs, as the README prints them.
 const NEEDS: &str = "resetchannels ~<prefix>* &<prefix>* +evalsha +eval +script|load +info +config|get +time +set +get +mget +del +incr +incrby +pexpire +persist +pttl +publish +subscribe +unsubscribe +ping +client|id +client|setname";
 
-/// A connection's end, in the system's words.
+/// Returns the fault for an error of the socket.
 pub(super) fn from_io(error: &io::Error) -> Fault {
-    // The system's words end in "(os error 104)".
+    // The system's text ends in "(os error 104)".
     let words = error.to_string();
     let words = words.split(" (os error").next().unwrap_or_default();
     Fault::ConnectionLost { reason: short(words) }
@@ -31,7 +31,7 @@ pub(super) fn disconnected(reason: Arc<str>) -> Fault {
     Fault::Disconnected { reason }
 }
 
-/// What the fault of the probe's script says of the server: one that does not know the command may not vote.
+/// Returns the fault for a failed script of the probe. A server that does not know the command may not vote.
 pub(super) fn of_first_script(fault: Fault) -> Fault {
     match fault {
         Fault::Server { message } if message.starts_with("ERR unknown command") => {
@@ -41,17 +41,17 @@ pub(super) fn of_first_script(fault: Fault) -> Fault {
     }
 }
 
-/// How servers say NOPERM of a command in a script: Redis 6.2 and 7.0, then all others. Redis 6.2 leaves out the ERR.
+/// The texts for NOPERM of a command in a script: of Redis 6.2 (without the ERR) and 7.0, then of all others.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["The user executing the script can't ", "ACL failure in script: "];
 
-/// An error reply to one request of a batch.
+/// Returns the fault that an error reply stands for.
 pub(super) fn from_message(message: &str) -> Fault {
     named(message).unwrap_or_else(|| Fault::Server {
         message: short(message),
     })
 }
 
-/// The fault that a server's error code stands for; `None` for any other error.
+/// Returns the fault that a server's error code stands for. `None` for an unknown code.
 ///
 /// The code is the first word. Anywhere else, that word could come from a lock's name.
 pub(super) fn named(message: &str) -> Option<Fault> {
@@ -80,7 +80,7 @@ pub(super) fn named(message: &str) -> Option<Fault> {
     })
 }
 
-/// The error without what Redis before version 7 puts in front of it in a script: `@user_script: 94: -` in the text that
+/// Removes what Redis before version 7 puts in front of an error in a script: `@user_script: 94: -` in the text that
 /// `redis.pcall` gives, and `ERR Error running script (call to f_<digest>): @user_script:94: ` in the reply to the script.
 fn bare(message: &str) -> &str {
     let raised = message
@@ -92,13 +92,13 @@ fn bare(message: &str) -> &str {
     caught.unwrap_or(error).trim_start_matches('-')
 }
 
-/// What follows a line number and a colon; `None` without them.
+/// Returns the text behind a line number and a colon. `None` without them.
 fn behind_line(text: &str) -> Option<&str> {
     let (line, rest) = text.split_once(": ")?;
     line.bytes().all(|byte| byte.is_ascii_digit()).then_some(rest)
 }
 
-/// What may be shown of a message. Servers quote the arguments of a command they do not know, and with them tokens.
+/// Returns what may be shown of a message. Servers quote the arguments of an unknown command, which include owner tokens.
 pub(super) fn short(message: &str) -> Arc<str> {
     let message = message
         .split(", with args beginning with")
@@ -115,7 +115,7 @@ pub(super) fn short(message: &str) -> Arc<str> {
 mod tests {
     use super::*;
 
-    /// Collected from real servers; tests/transport/faults.rs has the server at hand say them.
+    /// Collected from real servers. tests/transport/faults.rs provokes them on the installed server.
     #[test]
     fn the_errors_of_all_servers_have_their_names() {
         let mut seen = 0;
@@ -134,7 +134,7 @@ mod tests {
         assert!(seen > 80);
     }
 
-    /// The servers of the samples are in no cluster that could redirect.
+    /// The samples have no redirections: their servers are in no cluster.
     #[test]
     fn redirections_are_those_of_a_cluster() {
         for message in [

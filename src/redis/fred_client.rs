@@ -1,4 +1,4 @@
-//! A connection of the client library, for everything that is no request for a lock: made once, never made again by itself.
+//! Connections of the client library, for all but requests for locks. They connect once, and never reconnect by themselves.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -21,7 +21,7 @@ use crate::node::Fault;
 pub(super) struct Task(ConnectHandle);
 
 impl Task {
-    /// Waits for the end of the connection, and says why it ended.
+    /// Waits until the connection ends. Returns why it ended.
     pub(super) async fn ended(&mut self) -> Fault {
         fault::disconnected(match (&mut self.0).await {
             Ok(Ok(())) => "connection closed".into(),
@@ -32,23 +32,22 @@ impl Task {
 }
 
 impl Drop for Task {
-    /// Closes the socket with a reset (linger is zero), so that the kernel sends nothing of it later.
+    /// Closes the socket with a reset (linger is zero), so that the kernel sends no buffered data later.
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Not the library's `init`: that leaves its task running when its future is dropped.
+/// Connects. The library's `init` would leave its task running if its future is dropped.
 pub(super) async fn start(client: &Client) -> Result<Task, Fault> {
     let mut connected = pin!(client.wait_for_connect());
-    // The first poll subscribes, before the task can report.
+    // The first poll subscribes to the outcome, before the task can report it.
     let _ = futures_util::poll!(connected.as_mut());
     let task = Task(client.connect());
     connected.await.map_err(|error| refusal(&error))?;
     Ok(task)
 }
 
-/// A client that connects once, to this address of the server.
 pub(super) fn client(config: &Config, peer: Option<SocketAddr>, timeout: Duration) -> Client {
     let config = Config {
         fail_fast: true,
@@ -76,16 +75,16 @@ pub(super) fn settings(timeout: Duration) -> ConnectionConfig {
     ConnectionConfig {
         connection_timeout: timeout,
         internal_command_timeout: timeout,
-        // A8: one attempt.
+        // The library must not resend a command (A8).
         max_command_attempts: 1,
         max_redirections: 0,
-        // It would be one more command, and one more right.
+        // It would take one more command, and one more right.
         auto_client_setname: false,
-        // A bounded buffer leaks its counter on every overflow, until the client answers nothing any more.
+        // A bounded buffer leaks its counter on every overflow, until the client stops answering.
         max_command_buffer_len: 0,
         tcp: TcpConfig {
             nodelay: Some(true),
-            // A closed connection is reset: the kernel must not deliver leftovers when a partition heals.
+            // A closed connection is reset: the kernel must not deliver buffered data when a partition ends.
             linger: Some(Duration::ZERO),
             keepalive: Some(TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE)),
             ..TcpConfig::default()
@@ -94,7 +93,7 @@ pub(super) fn settings(timeout: Duration) -> ConnectionConfig {
     }
 }
 
-/// What the client library reports: error replies, and failures of its own. Nothing that it carries can set a lock's key.
+/// Turns the client library's error into a fault. A lost connection is `Disconnected`: no command sent here can set a lock's key.
 pub(super) fn refusal(error: &Error) -> Fault {
     match error.kind() {
         ErrorKind::Timeout => fault::disconnected("no answer for too long".into()),
@@ -105,7 +104,7 @@ pub(super) fn refusal(error: &Error) -> Fault {
 
 fn unknown(error: &Error) -> Fault {
     let details = error.details();
-    // The library's own words for a command that died with its connection.
+    // The library's texts for a command whose connection has ended.
     if ["channel closed", "not initialized", "send command to router"]
         .iter()
         .any(|text| details.contains(text))
@@ -122,12 +121,12 @@ fn unknown(error: &Error) -> Fault {
     }
 }
 
-/// The library's words for a person: it prints an I/O error with all its Rust around it.
+/// Returns the library's error without the Rust syntax that it prints around an I/O error.
 fn reason(error: &Error) -> Arc<str> {
     fault::short(plain(error.details()))
 }
 
-/// The words in `Os { code: .., kind: .., message: "words" }` and `Custom { kind: .., error: words }`.
+/// Extracts the text from `Os { code: .., kind: .., message: "text" }` and `Custom { kind: .., error: text }`.
 fn plain(details: &str) -> &str {
     let of_os = || {
         let (_, rest) = details.split_once("message: \"")?;

@@ -1,5 +1,4 @@
-//! A connection for locks that has passed the probe, and what the probe has found. It is used until it breaks, and never
-//! reconnected: `reconnect.rs` opens the next one.
+//! A connection for locks that has passed the probe. It is used until it breaks; `reconnect.rs` opens the next one.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,33 +20,30 @@ use crate::node::{Fault, Reply};
 use crate::protocol::memory::{MemoryId, Process, Record};
 use crate::sys::mutex::lock;
 
-/// A connection that has passed the probe.
 pub(super) struct Link {
-    /// Another one for each connection to the node.
+    /// The connection's number. A connection that takes the place of one to the same process takes over that one's number (M8).
     serial: u64,
     /// The address that its server's name was resolved to. `None` if it has no name.
     peer: Option<SocketAddr>,
     /// The script's digest on this server; `None` if the server would not load it ahead.
     digest: Option<String>,
     time: Arc<ServerTime>,
-    /// What the server's clock showed when it was probed, and between which times of ours.
+    /// Our times before and after the server's clock was read, and its reading.
     first_time: (i64, i64, i64),
     disowned: Arc<Mutex<Option<MemoryId>>>,
     process: Process,
     target: Target,
     warnings: Vec<String>,
-    /// A request for a lock has been answered.
     served: AtomicBool,
-    /// The server is not what it was.
     changed: CancellationToken,
 }
 
-/// A connection that has passed the probe, and its two ends.
+/// A connection that has passed the probe, with its two halves.
 pub(super) struct Opened {
     pub(super) link: Link,
     pub(super) reader: Reader,
     pub(super) writer: Writer,
-    /// How long its credentials are valid; `None`: for as long as it lives.
+    /// How long its credentials are valid. `None` if they do not expire.
     pub(super) valid_for: Option<Duration>,
 }
 
@@ -77,7 +73,7 @@ impl Link {
         })
     }
 
-    /// Asks a server that has just been connected to what there is to know before it may vote (R1, R2).
+    /// Probes a server that has just been connected to: whether it may vote, and which memory it is (R1, R2).
     async fn probe(setup: &mut Setup, peer: Option<SocketAddr>, endpoint: &Endpoint) -> Result<Link, Fault> {
         let info = setup.ask(resp::command(&["INFO"])).await?;
         let info = info.as_str().unwrap_or_default();
@@ -110,7 +106,7 @@ impl Link {
         }
         // Without the right to load the script, each call carries its text.
         let digest = match replies.next() {
-            // It becomes part of every call.
+            // Checked, because the digest becomes part of every call.
             Some(Ok(digest)) => digest.as_str().filter(|text| is_digest(text)).map(str::to_owned),
             _ => None,
         };
@@ -127,7 +123,7 @@ impl Link {
             served: AtomicBool::new(false),
             changed: CancellationToken::new(),
         };
-        // R1: whether the server runs the script for this user. A call without requests changes nothing.
+        // A call without requests changes nothing. It shows whether the server runs the script for this user (R1).
         let mut call = BytesMut::new();
         link.encode(std::iter::empty(), false, &mut call);
         setup.ask(call).await.map_err(fault::of_first_script)?;
@@ -146,9 +142,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Takes the server for the node from now on, in place of the one that `before` leads to.
-    ///
-    /// Fails if another node of the set has come to be that server.
+    /// Makes this server the node's, in place of that of `before`. Fails if another node of the set has the same server.
     pub(super) fn adopt(&self, endpoint: &Endpoint, before: Option<&Link>) -> Result<(), Fault> {
         let entered = endpoint.run_ids.enter(
             endpoint.number,
@@ -159,7 +153,7 @@ impl Link {
         entered.map_err(Fault::Unfit)?;
         endpoint.record_use(self.memory().id);
         let (sent, received, time) = self.first_time;
-        // Nothing that was known of the clock of another server holds.
+        // Another server has another clock.
         match before.is_some_and(|before| before.process.run_id != self.process.run_id) {
             true => self.time.start_over(sent, received, time),
             false => self.time.observe_between(sent, received, time),
@@ -167,7 +161,7 @@ impl Link {
         Ok(())
     }
 
-    /// Counts as the same connection as `before`, if it leads to the same process: the other clients have had their time (M8).
+    /// Takes over the number of `before` if both lead to the same process: the registration has stood there all the time (M8).
     pub(super) fn take_the_place_of(&mut self, before: &Link) {
         if self.process == before.process && self.memory().id == before.memory().id {
             self.serial = before.serial;
@@ -186,18 +180,18 @@ impl Link {
         &self.warnings
     }
 
-    /// The memory that it leads to.
+    /// Returns the record of the memory that the connection leads to.
     pub(super) fn memory(&self) -> &Record {
         &self.target.record
     }
 
-    /// Why the memory counts for nothing that wants this guard, as far as the node's clock is known.
+    /// Returns the restart guard's objection to a lock. `None` if there is none, or if the node's clock is not known.
     pub(super) fn too_early(&self, guard: Option<Duration>) -> Option<Fault> {
         let now = i64::try_from(self.time.estimate()?).unwrap_or(i64::MAX);
         self.target.too_early(self.target.locks_from(guard), now)
     }
 
-    /// Appends a call of the script: by its digest, unless the server does not know that.
+    /// Appends a call of the script: by its digest, or by its text if `by_text` is set or the digest is unknown.
     pub(super) fn encode<'a>(
         &self,
         items: impl ExactSizeIterator<Item = script::Item<'a>> + Clone,
@@ -208,7 +202,7 @@ impl Link {
         script::encode(digest, &self.target, items, to);
     }
 
-    /// What the script has answered to the requests that were sent with it at `sent`.
+    /// Decodes the script's answer to the call that was sent at `sent`. Learns the node's clock from it.
     pub(super) fn replies<'a>(
         &self,
         sent: i64,
@@ -226,8 +220,7 @@ impl Link {
         Ok(answer.replies)
     }
 
-    /// An answer of the wrong shape may be that to another request. Replies have no names: once one too many or too few has come,
-    /// all that follow would be taken for the wrong ones, for as long as the connection lasts.
+    /// Has the connection replaced: an answer of the wrong shape may belong to another request, and so may all later ones.
     fn doubt_order(&self) {
         self.changed.cancel();
     }
@@ -242,7 +235,7 @@ impl Link {
         reply
     }
 
-    /// A server that says what it only says when its role, its rights or its memory have changed is probed anew (R1, M1).
+    /// Has the server probed again if the fault shows that its role, its rights or its memory have changed (R1, M1).
     pub(super) fn consider(&self, fault: Option<&Fault>) {
         if matches!(
             fault,
@@ -259,8 +252,7 @@ impl Link {
         }
     }
 
-    /// Looks in the section "replication" of `INFO` whether the process still is what it was (R1): nothing else tells that it was
-    /// a replica for a moment.
+    /// Has the server probed again if `INFO replication` shows another role or history: it may have been a replica (R1).
     pub(super) fn check_role(&self, info: &str) {
         if !probe::is_still(info, &self.process) {
             self.changed.cancel();
@@ -271,27 +263,27 @@ impl Link {
         &self.target
     }
 
-    /// Whether the memory counts for renewals, as far as the node's clock is known.
+    /// Returns whether the memory is old enough to count for renewals. `false` if the node's clock is not known.
     pub(super) fn counts(&self) -> bool {
         let now = self.time.estimate().and_then(|now| i64::try_from(now).ok());
         now.is_some_and(|now| now >= self.target.renewals_from(true))
     }
 
-    /// The server has an older state than the memory that it was taken for: it gets a memory of its own.
+    /// Rejects the memory in the server's record: its data or its clock was put back. The next probe gives it a new memory.
     pub(super) fn disown(&self) {
         *lock(&self.disowned) = Some(self.memory().id);
         self.changed.cancel();
     }
 
-    /// Whether it has been of use.
+    /// Returns whether a request for a lock has been answered.
     pub(super) fn has_served(&self) -> bool {
         self.served.load(Relaxed)
     }
 
-    /// Waits until the server is no longer what was probed (R1).
+    /// Waits until the server must be probed again (R1).
     pub(super) async fn changed(&self) -> Fault {
         self.changed.cancelled().await;
-        fault::disconnected("to be probed again".into())
+        fault::disconnected("the server may have changed, so it is probed again".into())
     }
 }
 
@@ -308,15 +300,14 @@ async fn in_time<T>(
         })
 }
 
-/// The warning for a user who may not announce releases (W2).
+/// Returns the warning for a user without the right to announce releases (W2).
 fn speechless(prefix: &str) -> String {
     format!(
-        "releases cannot be announced, so waiters in other processes notice them up to 16 s late \
-         (the user needs +publish and &{prefix}*)"
+        "releases cannot be announced, so waiters in other processes notice them up to 16 s late; \
+         give the user +publish and &{prefix}*"
     )
 }
 
-/// SHA-1 in hexadecimal.
 fn is_digest(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,4 +1,4 @@
--- Which lists of nodes are in use, and for how many ms more: views.lua says how they are kept. KEYS: the lists.
+-- Returns the lists of nodes in use, each followed by the ms that remain to it. KEYS: the lists (see views.lua).
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

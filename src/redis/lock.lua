@@ -1,6 +1,6 @@
--- All requests of one call, in order: KEYS[i] with ARGV[i], which is one string (a server takes longer over several): the
--- operation in one character, the owner token in 36, numbers of 16 digits each as named below, and the TTL (ms) in the
--- rest. Times are in microseconds of the node's clock.
+-- Executes the requests of one call in order: KEYS[i] is a lock, ARGV[i] the request for it. A request is one string, because a
+-- server takes longer over several: the operation in one character, the owner token in 36, numbers of 16 digits each, and the TTL
+-- (ms) in the rest. Times are in microseconds of the node's clock.
 --
 --   a  acquire   set the key if it is free, and count       last moment, first moment, seed, oldest counter, retention (ms); TTL
 --   s  set       set the key if it is free                  last moment, first moment; TTL
@@ -8,38 +8,36 @@
 --                                          last moment, first moment, seed, oldest counter, retention (ms), the token; TTL
 --   f  fence     raise the counter, if the key is ours      the token
 --   e  extend    let it live for the TTL from now           last moment, first moment; TTL
---   r  release   delete the key if it is ours, and announce it; raise the counter, where one is given, whoever holds it
---                                                           the counter, or zero; what to announce (script.rs), or nothing
---   w  wait      announce that a process waits. No owner token: all of it is what is announced (script.rs)
+--   r  release   delete the key if it is ours, and announce that; raise the counter to a given one, whoever holds the key
+--                                                           the counter, or zero; the announcement (script.rs), or nothing
+--   w  wait      announce that a process waits. The whole string is the announcement (script.rs), without an owner token
 --
--- The last entry of KEYS is the key of the node's record, the last of ARGV the 34 characters that the record begins with,
--- as far as the client knows, and what the channels of this database end in. A node whose record begins otherwise has
--- another memory than the client takes it for: it releases, and does nothing else.
+-- The last entry of KEYS is the node's record. The last entry of ARGV is the record's beginning as the client knows it (34
+-- characters), and the suffix of this database's channels. If the record begins otherwise, the node has another memory: it
+-- executes releases only.
 --
--- Announcements go to the channel that has the lock's name with CHANNEL behind it. That of a release has the owner token that was
--- released behind its first character.
+-- Announcements go to the channel with the lock's name and CHANNEL behind it. That of a release has the owner token behind its
+-- first character.
 --
--- The counter of a lock has the lock's name with COUNTER behind it. It is not among the keys, as it would have to be in a
--- cluster: a node is never a member of one, and every argument takes the client time.
+-- A counter has the lock's name with COUNTER behind it. It is not in KEYS, as a cluster would require: nodes are in no cluster,
+-- and each argument takes the client time.
 --
--- The answer has an entry a request: the counter where one is counted or raised; HEARD where a release was announced to anybody;
--- otherwise a number of those below; {remaining ms, that token} where another token is there; or an error's text. Behind them,
--- where it was looked at, the node's time in microseconds. Errors are caught one by one, so that no request spoils the others.
+-- The answer has one entry for each request: the counter that was counted or raised; HEARD if a listener received the
+-- announcement; another of the numbers below; {remaining ms, token} if another token holds the key; or an error's text. If the
+-- node's time was read, it follows in microseconds. Errors are caught one by one, so that no request spoils the others.
 --
--- Numbers stay below 2^53: exact as Lua numbers, but not in the way Lua prints those by itself. Digits become a number by + 0,
--- which is faster than a call of tonumber.
+-- Numbers stay below 2^53: exact in Lua, but not in the way Lua prints them by itself. Adding 0 turns digits into a number faster
+-- than tonumber.
 --
--- All of this text runs with each call, and mostly for a single "a" or "r": so there are few functions and no tables that have to
--- be made first.
+-- All of this text runs with each call, mostly for a single "a" or "r". So there are few functions, and no tables to make first.
 
 local HEARD, DONE, TOO_LATE, MISSING, FOREIGN, OTHER_MEMORY, TOO_EARLY = 1, 0, -1, -2, -3, -4, -5
 local COUNTER, CHANNEL = '#fence', '#free'
 
--- Starts a counter anew that was missing, or is older than this memory, at no less than "least" and than "oldest": what it
--- is then, or an error (F5).
+-- Starts a counter that is missing, or older than this memory, at "least" and "oldest" or above (F5). Returns it, or an error.
 local function start(counter, item, now, oldest, least)
   local seed = item:sub(70, 85) + 0
-  -- A seed that is more than a second off is not believed.
+  -- A seed that is more than a second off is replaced by the node's time.
   if math.abs(seed - now) > 1000000 then seed = now end
   seed = math.max(seed, oldest, least)
   local text, retention = ('%.0f'):format(seed), item:sub(102, 117) + 0
@@ -52,8 +50,8 @@ local function start(counter, item, now, oldest, least)
   return set.err or seed
 end
 
--- Lets a counter live on for as long as this request wants, where another client has started it with a shorter life. A counter
--- shows when it was started; one that is ahead of the clock does not.
+-- Lengthens the life of a counter that another client has started with a shorter retention. The counter itself shows when it was
+-- started, unless it is ahead of the clock.
 local function lengthen(counter, f, item, now)
   local left = redis.pcall('PTTL', counter)
   if type(left) == 'table' or left < 0 then return end
@@ -66,14 +64,14 @@ local function lengthen(counter, f, item, now)
   end
 end
 
--- Adds up to the token, and so keeps the expiry. Written even where nothing changes: a replica shall refuse, not agree.
+-- Raises a counter by adding, which keeps its expiry. Adds also 0, so that a replica refuses.
 local function raise(counter, from, to)
   return redis.pcall('INCRBY', counter, ('%.0f'):format(math.max(to - from, 0)))
 end
 
 local last = #KEYS
 
--- W2: tells processes that listen for the lock's releases. A user who may not do so does without.
+-- Publishes an announcement (W2). Returns HEARD if there are listeners, otherwise DONE, also without the right to publish.
 local function announce(key, text)
   local told = redis.pcall('PUBLISH', key .. CHANNEL .. ARGV[last]:sub(35), text)
   return type(told) == 'number' and told > 0 and HEARD or DONE
@@ -94,7 +92,7 @@ for i = 1, last - 1 do
   local operation, token = item:sub(1, 1), item:sub(2, 37)
   local reply, holder
   local releases = operation == 'r'
-  -- Where the TTL stands in requests that have one: those for which the time is looked at.
+  -- The position of the TTL. Requests with a TTL need the time.
   local ttl = operation == 'a' and 118 or (operation == 'e' or operation == 's') and 70 or operation == 'm' and 134
   if ttl and not now then
     local time = redis.call('TIME')
@@ -107,11 +105,11 @@ for i = 1, last - 1 do
   if not releases and not known then
     reply = OTHER_MEMORY
   elseif ttl and now > item:sub(38, 53) + 0 then
-    -- A9: what was under way for too long refuses itself.
+    -- The request was in flight for too long (A9).
     reply = TOO_LATE
   elseif operation == 'a' or operation == 's' or operation == 'm' then
     if now < item:sub(54, 69) + 0 then
-      -- R2: what this node was told before its memory began may still be held.
+      -- A lock from before this memory may still be held (R2).
       reply = TOO_EARLY
     else
       local set = redis.pcall('SET', key, token, 'NX', 'PX', item:sub(ttl))
@@ -119,10 +117,10 @@ for i = 1, last - 1 do
       if set and set.err then
         reply = set.err
       elseif set or holder == token then
-        -- A7: the own token is as good as having set it.
+        -- The own token counts as granted (A7).
         local counter, oldest = key .. COUNTER, operation ~= 's' and item:sub(86, 101) + 0
         if operation == 'a' then
-          -- F1: counts a grant.
+          -- Counts the grant (F1).
           reply = redis.pcall('INCR', counter)
           if type(reply) == 'number' then
             if reply < oldest then
@@ -132,7 +130,7 @@ for i = 1, last - 1 do
             end
           end
         elseif operation == 'm' then
-          -- E4: the node learns of a lease that it did not grant. Nothing is counted.
+          -- This is no grant, so the counter is raised and not counted (E4).
           reply = redis.pcall('GET', counter)
           if type(reply) ~= 'table' then
             local f, to = tonumber(reply or 0) or 0, item:sub(118, 133) + 0
@@ -146,7 +144,7 @@ for i = 1, last - 1 do
           reply = DONE
         end
         if type(reply) == 'table' then reply = reply.err end
-        -- Not counted, so not granted.
+        -- A grant that is not counted does not stand.
         if set and type(reply) == 'string' then redis.pcall('DEL', key) end
       elseif not holder then
         reply = MISSING
@@ -154,7 +152,7 @@ for i = 1, last - 1 do
         reply = holder.err
       else
         local left = redis.pcall('PTTL', key)
-        -- W3
+        -- The holder's token shows how the votes are split (W3).
         reply = type(left) == 'table' and left.err or { left, #holder == 36 and holder or '' }
       end
     end
@@ -168,7 +166,7 @@ for i = 1, last - 1 do
     else
       local from, to = tonumber(both[2]), item:sub(38, 53) + 0
       if not both[1] then
-        -- R5: MGET has other data than a string as nothing.
+        -- MGET returns nothing for data other than a string. GET returns the error (R5).
         local there = redis.pcall('GET', key)
         reply = there and there.err or MISSING
       elseif both[1] ~= token then
@@ -176,11 +174,11 @@ for i = 1, last - 1 do
       elseif releases then
         reply = release(key, item)
       else
-        -- F3. Without its counter, a node certifies nothing.
+        -- Without the counter, the node certifies nothing (F3).
         reply = from and raise(counter, from, to) or MISSING
       end
       if type(reply) == 'table' then reply = reply.err end
-      -- F4: for the next one only, so that it may as well fail.
+      -- This only saves the next acquire a round trip (F4), so it may fail.
       if releases and from and from < to then raise(counter, from, to) end
     end
   else
@@ -194,7 +192,7 @@ for i = 1, last - 1 do
     elseif releases then
       reply = release(key, item)
     else
-      -- E1: never shortens. Written even where nothing changes, as above.
+      -- Never shortens the life (E1). Writes also if nothing changes, so that a replica refuses.
       local left = redis.pcall('PTTL', key)
       local text = item:sub(ttl)
       if type(left) == 'table' then
@@ -202,7 +200,7 @@ for i = 1, last - 1 do
       else
         reply = redis.pcall('PEXPIRE', key, left > tonumber(text) and left or text)
       end
-      -- A memory that has just begun counts for nothing, though it may keep the key.
+      -- A memory that has just begun keeps the key, but its confirmation does not count (M2).
       if type(reply) ~= 'table' then reply = now < item:sub(54, 69) + 0 and TOO_EARLY or DONE end
     end
     if type(reply) == 'table' then reply = reply.err end

@@ -22,10 +22,10 @@ use crate::protocol::memory::MemoryId;
 use crate::sys::clock::Clock;
 use crate::sys::mutex::lock;
 
-/// How long the first registration waits for nodes that have neither connected nor failed to.
+/// How long the first registration waits for other nodes after the first one has connected.
 const GATHER: Duration = Duration::from_millis(100);
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(250);
-/// Most times that lists are judged in one look, because another client has registered one meanwhile.
+/// Most times that lists are judged in one look. Another client may register one meanwhile.
 const MOST_TRIES: u32 = 4;
 
 /// The nodes of one set, and the registration of this client on them.
@@ -42,7 +42,6 @@ pub(super) struct Members {
     membership: Mutex<Membership>,
 }
 
-/// One node of the set.
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) endpoint: Arc<Endpoint>,
@@ -80,12 +79,11 @@ impl Members {
         }
     }
 
-    /// A node was connected, or an attempt to connect failed: look at once.
+    /// Starts a look at once: a node was connected, or an attempt to connect failed.
     pub(super) fn changed(&self) {
         self.changed.notify_one();
     }
 
-    /// Returns whether this client only observes.
     pub(super) fn only_observes(&self) -> bool {
         self.part == Part::Observer
     }
@@ -138,8 +136,8 @@ impl Members {
         }
     }
 
-    /// Registers the present list on all connected nodes, and decides whether their votes count. Returns how long it takes until the
-    /// last unsettled node settles; `None` if all have.
+    /// Registers the present list on all connected nodes, and decides whether their votes count. Returns how long it takes until
+    /// the last unsettled node settles; `None` if all have.
     async fn register(&self) -> Option<Duration> {
         let started = self.clock.now();
         let links: Vec<(usize, Arc<Link>)> = self
@@ -254,7 +252,7 @@ impl Members {
         {
             tracing::info!(
                 node = &**node.address(),
-                "its clock was put back to before its record: begins anew"
+                "clock was put back to before the node's record was made: its memory begins anew"
             );
             link.disown();
             return None;
@@ -263,7 +261,7 @@ impl Members {
         if !lock(&self.membership).remembers(number, memory, &registered, registration.lease) {
             tracing::warn!(
                 node = &**node.address(),
-                "put back to an older state, or replaced by a copy: what it was told since is forgotten"
+                "put back to an older state, or replaced by a copy: may have forgotten locks, so its memory begins anew"
             );
             link.disown();
             return None;

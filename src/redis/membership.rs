@@ -1,7 +1,7 @@
-//! One client's knowledge of its set, kept from look to look: the memory of each node, and the memories that other clients
-//! use in its place (M3 to M6, M8).
+//! One client's knowledge of its set, kept from look to look: the memory of each node, and the memories that other clients use in
+//! its place (M3 to M6, M8).
 //!
-//! This file asks no node: `members.rs` does, and carries out the decisions.
+//! This file sends nothing: `members.rs` asks the nodes, and carries out the decisions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,24 +15,23 @@ use crate::protocol::memory::MemoryId;
 use crate::protocol::view::{Difference, View};
 use crate::sys::clock::Moment;
 
-/// Within this, a client that can reach a node is connected to it again, however often that failed before.
+/// Shortest time for other clients to object. Within it, a client that can reach a node is connected to the node again (R3).
 const SHORTEST_SETTLING: Duration = Duration::from_millis(2_500);
-/// For so much of a period after a look, something counts. The rest is for clocks that tick differently.
+/// A look is fresh for this part of a period. The rest allows for clocks that tick at different rates.
 const FRESH_PERCENT: u32 = 98;
 
-/// What part a client takes among those that use the same nodes.
+/// The part that a client takes among the clients of the same nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It registers its list of nodes, and keeps to the list that others use.
+    /// It registers its list of nodes, and takes no locks if another list is in use.
     Full,
-    /// It takes no locks, so others need not know of it.
+    /// It takes no locks, so other clients need not know of it.
     Observer,
-    /// It takes locks that nobody else can want.
+    /// It takes locks that no other client can want.
     Alone,
 }
 
 impl Part {
-    /// Whether the list of nodes is registered.
     pub(super) fn registers(self) -> bool {
         self == Part::Full
     }
@@ -42,9 +41,9 @@ pub(super) struct Membership {
     period: Duration,
     part: Part,
     nodes: Vec<Node>,
-    /// Registered lists that are no conflict with this client's, as they are written.
+    /// Registered lists that are no conflict with this client's, in their written form.
     compatible: HashSet<String>,
-    /// Another list in use, and until when it is: no look that has not met it changes that.
+    /// A conflicting list, and when its registration ends. It counts until then, also if later looks do not meet it.
     conflict: Option<(Arc<ListConflict>, Moment)>,
     /// When the last look began.
     started: Option<Moment>,
@@ -56,15 +55,15 @@ struct Node {
     id: Option<MemoryId>,
     /// The memory whose votes count.
     admitted: Option<MemoryId>,
-    /// When the node has answered last.
+    /// When the node last answered a look.
     heard: Option<Moment>,
-    /// The connection of now, and since when the node has been registered on over it.
+    /// The number of the current connection, and since when this client is registered over it.
     connection: Option<(u64, Moment)>,
-    /// The memory on which other clients have had their time to be met, over the connection of now.
+    /// The memory that has settled over the current connection: other clients have had time to object (M8).
     settled: Option<MemoryId>,
-    /// The doubt that other clients' lists cast on the memory.
+    /// The doubt that other clients' lists cast on the memory (M4).
     doubt: Option<Doubt>,
-    /// The registration that the node should remember.
+    /// This client's last registration, which the node should know.
     told: Option<Told>,
 }
 
@@ -72,13 +71,13 @@ struct Node {
 #[derive(Clone, Copy)]
 struct Doubt {
     memory: MemoryId,
-    /// Until when a lease may live that is held there.
+    /// Until when a lease on the other memory may live.
     replaced_until: Moment,
-    /// Until when locks may be taken there.
+    /// Until when locks may be taken on the other memory.
     in_use_until: Moment,
 }
 
-/// When a memory was told of this client, and until when it remembers that, by the node's clock.
+/// When this client registered on a memory, and when the registration expires, by the node's clock.
 #[derive(Clone, Copy)]
 struct Told {
     memory: MemoryId,
@@ -86,31 +85,27 @@ struct Told {
     until_millis: i64,
 }
 
-/// A node's answer to a look.
 pub(super) struct LookAnswer {
     pub(super) number: usize,
-    /// Another number for each connection to the node.
     pub(super) connection: u64,
     pub(super) memory: MemoryId,
-    /// The memory is old enough to count for renewals.
+    /// Whether the memory is old enough to count for renewals.
     pub(super) counts: bool,
     pub(super) registered: Registered,
 }
 
-/// The client's state at the start of a look.
 pub(super) struct Beginning {
     pub(super) view: View,
-    /// Others must be looked for first: this client was never admitted, or is in conflict.
+    /// Whether the other lists must be read first: this client was never admitted, or is in conflict.
     pub(super) is_new: bool,
-    /// This process was stopped for longer than a look period.
+    /// Whether the last look began more than a look period ago: this process was stopped.
     pub(super) was_stopped: bool,
 }
 
-/// The consequence of a look for one node.
 #[derive(Debug)]
 pub(super) enum Decision {
     Admit(MemoryId, Admission),
-    /// It is at its memory limit, so the others could not be told.
+    /// The node is at its memory limit, so this client cannot register there.
     Full,
 }
 
@@ -136,7 +131,7 @@ impl Membership {
         }
     }
 
-    /// Begins a look at the nodes that are connected, each with the memory that its connection leads to.
+    /// Begins a look at the connected nodes, each with the memory that its connection leads to.
     pub(super) fn begin(
         &mut self,
         now: Moment,
@@ -153,17 +148,16 @@ impl Membership {
         }
     }
 
-    /// Whether the votes of any node count.
+    /// Returns whether the votes of any node count.
     pub(super) fn is_admitted_anywhere(&self) -> bool {
         self.nodes.iter().any(|node| node.admitted.is_some())
     }
 
-    /// Other lists that are no conflict with this client's.
     pub(super) fn compatible(&self) -> Vec<String> {
         self.compatible.iter().cloned().collect()
     }
 
-    /// Judges the lists of others: whether one of them is a conflict.
+    /// Judges the other lists. Returns whether one of them, or one met earlier, is a conflict.
     pub(super) fn judge(&mut self, now: Moment, view: &View, answers: &[LookAnswer]) -> bool {
         self.compatible.clear();
         let mut met: Option<(Arc<ListConflict>, Moment)> = None;
@@ -183,13 +177,13 @@ impl Membership {
                         met = Some((Arc::new(conflict), until));
                     }
                 }
-                // Damaged entries are nobody's.
+                // Damaged entries belong to no client.
                 _ => {
                     self.compatible.insert(other.text.clone());
                 }
             }
         }
-        // A list stays on a node until it ends. One that is not met any more has not ended for that.
+        // A registration counts until its end, also if this look has not met it.
         let known = self.conflict.take().filter(|(_, until)| now < *until);
         let had_any = known.is_some();
         self.conflict = match (met, known) {
@@ -198,18 +192,18 @@ impl Membership {
         };
         match (&self.conflict, had_any) {
             (Some((conflict, _)), false) if self.part.registers() => {
-                tracing::warn!(%conflict, "no new locks")
+                tracing::warn!(%conflict, "no new locks are taken")
             }
             (None, true) if self.part.registers() => {
-                tracing::warn!("the other list of nodes is no longer in use: locks are taken again");
+                tracing::warn!("the other list of nodes is no longer in use: new locks are taken again");
             }
             _ => {}
         }
         self.conflict.is_some()
     }
 
-    /// Decides about each node that has answered a look that began at `started`; `connected` were asked. Also returns how long it
-    /// takes until the last unsettled node settles; `None` if all have.
+    /// Decides about each node that has answered a look. The look began at `started`, and asked the nodes in `connected`. Also
+    /// returns how long it takes until the last unsettled node settles; `None` if all have.
     pub(super) fn decide(
         &mut self,
         started: Moment,
@@ -223,7 +217,7 @@ impl Membership {
         }
         let complete = self.is_complete(now, connected);
         let conflict = self.conflict.as_ref().map(|(conflict, _)| conflict.clone());
-        // Nobody can have missed a client that is registered everywhere, on memories that others were told of as well.
+        // No client can miss a registration on all nodes, if no memory began within the period (M8).
         let everywhere = answers.len() == self.nodes.len() && answers.iter().all(|answer| answer.counts);
         let replacing: Vec<(&Other, Vec<Arc<str>>)> = others(answers)
             .filter_map(|other| match view.compare(other.view.as_ref()?) {
@@ -237,7 +231,7 @@ impl Membership {
         for answer in answers {
             let (registered, id) = (&answer.registered, answer.memory);
             let node = &mut self.nodes[answer.number];
-            // Lists came and went meanwhile: the node stays what it is until the next look.
+            // Other lists changed during the look, so nothing was added: the admission stays until the next look.
             if !registered.added && !registered.is_full && conflict.is_none() && registers {
                 continue;
             }
@@ -245,7 +239,7 @@ impl Membership {
                 decisions.push((answer.number, Decision::Full));
                 continue;
             }
-            // A memory that is new to this client counts once all others know of it whose votes count.
+            // A new memory counts once this client's list with it is on all connected nodes whose votes count (M6).
             if conflict.is_none() && complete && (registered.added || !registers) {
                 node.admitted = Some(id);
             }
@@ -269,10 +263,10 @@ impl Membership {
             let doubt = node.doubt.filter(|doubt| doubt.memory == id);
             let admission = Admission {
                 registered: node.admitted == Some(id),
-                // Others take it that nothing counts any more so long after a look.
+                // Other clients assume that no vote counts later than this.
                 fresh_until: Some(started + self.period * FRESH_PERCENT / 100),
                 conflict: conflict.clone(),
-                // Until the next look.
+                // Beyond the next look, which decides again.
                 settles_at: (!is_settled).then(|| now + left + self.period),
                 replaced_until: doubt.map(|doubt| doubt.replaced_until),
                 in_use_until: doubt.map(|doubt| doubt.in_use_until),
@@ -282,8 +276,8 @@ impl Membership {
         (decisions, unsettled)
     }
 
-    /// Whether every node has been heard at this look whose votes count at the moment. A node that fails for longer than a
-    /// period has none.
+    /// Returns whether all connected nodes with valid votes have answered this look. Votes are valid for a period after an
+    /// answer.
     fn is_complete(&self, now: Moment, connected: &[(usize, MemoryId)]) -> bool {
         connected.iter().all(|(number, id)| {
             let node = &self.nodes[*number];
@@ -292,7 +286,7 @@ impl Membership {
         })
     }
 
-    /// Whether the node still knows what this client told it last. Keeps what it was told now, for `lease`.
+    /// Returns whether the node still knows this client's last registration, or it has expired. Records the new one, for `lease`.
     pub(super) fn remembers(
         &mut self,
         number: usize,
@@ -318,7 +312,7 @@ impl Membership {
 }
 
 impl Node {
-    /// For how long the node has been registered on over this connection. Over a new one, others have to be met anew.
+    /// Returns how long this client has been registered over this connection. Over a new one, the node must settle again.
     fn registered_for(&mut self, connection: u64, now: Moment) -> Duration {
         match self.connection {
             Some((known, since)) if known == connection => now.since(since),
@@ -330,7 +324,7 @@ impl Node {
         }
     }
 
-    /// Takes up that others use another memory in place of this one.
+    /// Records that other clients use another memory in place of this one.
     fn take_up(&mut self, memory: MemoryId, replaced_until: Moment, in_use_until: Moment) {
         let known = self.doubt.filter(|doubt| doubt.memory == memory);
         self.doubt = Some(Doubt {

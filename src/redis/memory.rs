@@ -12,19 +12,18 @@ use crate::sys::mutex::lock;
 
 const RECORD: &str = include_str!("record.lua");
 
-/// How often a record is judged again because another client has written one meanwhile.
+/// Most times that a record is judged. Another client may write one meanwhile.
 const MOST_TRIES: u32 = 8;
 
-/// The memory that a server turned out to be.
 pub(super) struct Identity {
     pub(super) record: Record,
-    /// The warning about how the server keeps what it acknowledges.
+    /// The warning that the server may lose what it has acknowledged. `None` if it keeps everything.
     pub(super) shortcoming: Option<String>,
-    /// A time of the node's clock, behind two of ours between which it was read.
+    /// Our times before and after the node's clock was read, and its reading.
     pub(super) time: (i64, i64, i64),
 }
 
-/// Reads the record of a server that was just probed, or makes one.
+/// Reads the record of a server that is being probed, or makes one.
 pub(super) async fn identify(
     setup: &mut Setup,
     endpoint: &Endpoint,
@@ -60,7 +59,7 @@ pub(super) async fn identify(
                     || endpoint.is_outdated(record.id, seen.time.2.saturating_sub(record.since), seen.time.1),
                 has_registrations: seen.has_registrations,
             };
-            // A guard that counts from a time to come could last for ever.
+            // A guard that counts from a time in the future could last for ever.
             match record.is_from_after(seen.time.2) {
                 true => Finding::New,
                 false => record.judge(&facts.process, durability, look),
@@ -79,7 +78,10 @@ pub(super) async fn identify(
             Finding::Resumed(record) => {
                 let (head, tail) = record.around_resumed();
                 args.extend([head, tail]);
-                tracing::debug!(node = &*endpoint.name, "restarted with all its data");
+                tracing::debug!(
+                    node = &*endpoint.name,
+                    "restarted with all its data: gives new locks again after a look period"
+                );
             }
             Finding::New => {
                 let (head, tail) = new().around_since();
@@ -87,24 +89,22 @@ pub(super) async fn identify(
                 tracing::info!(
                     node = &*endpoint.name,
                     known = found.is_some(),
-                    "memory begins: what the node was told before may be forgotten"
+                    "memory begins: the node may have forgotten locks, so the restart guard leaves it out"
                 );
             }
         }
-        // Judged again as it is then, whoever has written it: what was written is found to be right.
+        // Judge again: the record is the one just written, which is right, or another client's.
         seen = exchange(setup, endpoint, args).await?;
     }
     Err(fault::disconnected(
-        "its record does not stay as it was written".into(),
+        "its record keeps changing: other clients or programs write it, too".into(),
     ))
 }
 
-/// The record on a server, and what goes with it.
 struct Seen {
     /// Empty if there is none.
     record: String,
     has_registrations: bool,
-    /// As in [`Identity`].
     time: (i64, i64, i64),
 }
 
@@ -129,11 +129,11 @@ async fn exchange(setup: &mut Setup, endpoint: &Endpoint, args: Vec<String>) -> 
 
 fn nonsense() -> Fault {
     Fault::Protocol {
-        detail: "no record and time in the answer to the question for them".into(),
+        detail: "an answer to the record script without record and time".into(),
     }
 }
 
-/// Whether the server keeps everything that it acknowledges; if not, why it is not taken to, and what is to be done about it.
+/// Returns whether the server keeps everything that it acknowledges. If that is not certain, also returns a warning.
 async fn durability(setup: &mut Setup, facts: &Facts) -> (Durability, Option<String>) {
     const ADVICE: &str = "use appendonly yes and appendfsync always";
     let partial = |why| (Durability::Partial, Some(why));
@@ -142,7 +142,7 @@ async fn durability(setup: &mut Setup, facts: &Facts) -> (Durability, Option<Str
             "appendonly is off: locks are forgotten in a restart; {ADVICE}"
         ));
     }
-    // The pattern finds `no-appendfsync-on-rewrite`, too.
+    // The pattern also matches `no-appendfsync-on-rewrite`.
     let settings = match setup
         .ask(resp::command(&["CONFIG", "GET", "*appendfsync*"]))
         .await
@@ -156,7 +156,7 @@ async fn durability(setup: &mut Setup, facts: &Facts) -> (Durability, Option<Str
     };
     match (setting("appendfsync"), setting("no-appendfsync-on-rewrite")) {
         (Some("always"), Some("yes")) => partial(format!(
-            "no-appendfsync-on-rewrite is yes: the latest locks may be forgotten in a crash; {ADVICE}, without it"
+            "no-appendfsync-on-rewrite is yes: the latest locks may be forgotten in a crash; {ADVICE}, and no-appendfsync-on-rewrite no"
         )),
         (Some("always"), _) => (Durability::Full, None),
         (Some(policy), _) => partial(format!(
@@ -165,7 +165,7 @@ async fn durability(setup: &mut Setup, facts: &Facts) -> (Durability, Option<Str
         (None, _) => (
             Durability::Unknown,
             Some(
-                "whether appendfsync is always cannot be told (the user needs +config|get), so it is taken not to be"
+                "appendfsync cannot be read, so the node is left out after each restart; give the user +config|get"
                     .to_owned(),
             ),
         ),

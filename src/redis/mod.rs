@@ -1,8 +1,8 @@
 //! Redis and Valkey masters behind the port (`src/node/`). The only folder that names the client library, fred.
 //!
-//! Entry point: [`RedisNode::set`]. Requests for locks, and everything that belongs to their connection, go over a connection of our
-//! own. Announcements, and the lists of nodes that people ask for, go over fred's. This folder knows nothing of attempts, leases or
-//! waiting. Rules: T, M, R1 to R3.
+//! Entry point: [`RedisNode::set`]. Requests for locks, and all that belongs to their connection, go over a connection of our
+//! own. Announcements, and the lists of nodes for people, go over connections of fred. This folder knows nothing of attempts,
+//! leases or waiting. Rules: T, M, R1 to R3.
 //!
 //! | file | |
 //! |---|---|
@@ -26,7 +26,7 @@
 //! | `fred_client.rs` | a connection of the client library |
 //! | `announcements.rs` | subscriptions to announcements |
 //! | `registrations.rs`, `lists.lua` | the registered lists of nodes, for people |
-//! | `exchange.rs` | the script's encoding, for tests that run it (feature `simulation`) |
+//! | `exchange.rs` | the script's encoding, for tests that run the script (feature `simulation`) |
 
 mod address;
 mod admission;
@@ -87,7 +87,7 @@ use time::ServerTime;
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 const SHORTEST_LOOK: Duration = Duration::from_millis(500);
 
-/// A Redis or Valkey master. Connects in the background, again and again, until it is dropped.
+/// A Redis or Valkey master. It is kept connected in the background until it is dropped.
 pub(crate) struct RedisNode {
     name: Arc<str>,
     pipeline: Arc<Pipeline>,
@@ -99,20 +99,17 @@ pub(crate) struct RedisNode {
 /// What the nodes of a set have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// In front of all keys.
     pub(crate) prefix: Arc<str>,
     /// How long connecting and probing may take.
     pub(crate) timeout: Duration,
-    /// The restart guard's.
+    /// The guard window.
     pub(crate) window: Duration,
-    /// No lease lives longer.
     pub(crate) longest_ttl: Duration,
     pub(crate) part: Part,
 }
 
 impl RedisNode {
-    /// A node for each configuration: one set, in which no server may appear twice. Names are resolved again two to four times
-    /// in each look period.
+    /// Makes a node for each configuration. They are one set, in which no server may appear twice.
     pub(crate) fn set(
         configs: Vec<NodeConfig>,
         settings: &Settings,
@@ -135,7 +132,7 @@ impl RedisNode {
             let endpoint = Arc::new(Endpoint {
                 number,
                 name,
-                // A new server is to be connected to and probed within the period, too.
+                // Half a period, so that a new server is also connected to and probed within the period.
                 addresses: Addresses::new(config.config(), look_period / 2),
                 node: config,
                 run_ids: run_ids.clone(),
@@ -186,18 +183,18 @@ impl RedisNode {
         nodes.into_iter().map(start).collect()
     }
 
-    /// The node's state, and notice of its changes.
+    /// Returns a receiver of the node's state and its changes.
     pub(crate) fn watch(&self) -> watch::Receiver<NodeState> {
         self.pipeline.status().subscribe()
     }
 }
 
-/// The longest time between two looks of a client at its nodes: well within the guard window.
+/// Returns the longest time between two looks of a client at its nodes. It is well within the guard window.
 fn look_period(window: Duration) -> Duration {
     (window / 6).clamp(SHORTEST_LOOK, LONGEST_LOOK)
 }
 
-/// Nobody keeps the pipeline connected any more: the node was dropped, or its runtime has ended.
+/// Takes the pipeline down when the task that keeps it connected ends: the node was dropped, or its runtime has ended.
 struct Ended(Arc<Pipeline>);
 
 impl Drop for Ended {

@@ -39,10 +39,10 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Reads a URL. One with a user name and no password needs [`with_credentials`](Self::with_credentials).
+    /// Reads a URL. A URL with a user name and no password needs [`with_credentials`](Self::with_credentials).
     ///
     /// # Errors
-    /// [`OptionError::Url`], with the URL less its credentials, and what is wrong with it.
+    /// [`OptionError::Url`] with the reason, and the URL without its credentials.
     pub fn from_url(text: &str) -> Result<Self, OptionError> {
         let wrong = |reason: String| OptionError::Url {
             shown: redacted(text),
@@ -71,10 +71,10 @@ impl NodeConfig {
         parse(text, &url).map_err(wrong)
     }
 
-    /// Takes a configuration of the `fred` client, for what no URL can say.
+    /// Takes a configuration of the `fred` client, for settings that a URL cannot have.
     ///
-    /// Server, user, password, database, rustls connector and `tls_server_name` are used. Connections for locks ignore the rest, for
-    /// instance the version of the protocol. A connector of native-tls is refused when connecting.
+    /// Server, user, password, database, rustls connector and `tls_server_name` are used. Connections for locks ignore the rest,
+    /// for instance the version of the protocol. A connector of native-tls is refused when connecting.
     ///
     /// # Errors
     /// [`OptionError::Url`] if it does not name one single server.
@@ -96,14 +96,13 @@ impl NodeConfig {
         }
     }
 
-    /// Asks for the password, and perhaps the user name, anew for each connection. What the provider gives takes the place of what is
-    /// in the URL or the `fred` configuration.
+    /// Asks the provider for credentials for each connection. They replace those in the URL or the `fred` configuration.
     pub fn with_credentials(mut self, provider: CredentialsProvider) -> Self {
         self.credentials = Some(provider);
         self
     }
 
-    /// Refuses a node that cannot be authenticated with.
+    /// Refuses a user name without a password.
     pub(crate) fn check(self) -> Result<Self, OptionError> {
         match (&self.config.username, &self.config.password, &self.credentials) {
             (Some(_), None, None) => Err(OptionError::Url {
@@ -115,19 +114,20 @@ impl NodeConfig {
         }
     }
 
-    /// The address without credentials, as it appears in messages.
+    /// Returns the address without credentials, as messages show it.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Whether the connection is to be encrypted.
+    /// Returns whether connections are encrypted.
     #[cfg(feature = "tls")]
     pub fn uses_tls(&self) -> bool {
         self.config.tls.is_some()
     }
 
-    /// Own certificates in place of the system's. Files are read now, which blocks, and again for each connection, in the
-    /// background. Without effect on a connection that is not encrypted.
+    /// Uses these certificates in place of the system's. Has no effect on connections that are not encrypted.
+    ///
+    /// Files are read now, which blocks, and again in the background for each connection.
     ///
     /// # Errors
     /// [`TlsError`](crate::TlsError) if a certificate or key cannot be read.
@@ -145,8 +145,7 @@ impl NodeConfig {
         &self.config
     }
 
-    /// Returns the configuration for a connection that is made now, and how long its credentials are valid: asks for the
-    /// credentials, and reads the files of certificates.
+    /// Returns the configuration with current credentials and certificates, and how long the credentials are valid.
     pub(super) async fn current(&self) -> Result<(Config, Option<Duration>), Fault> {
         #[allow(unused_mut)]
         let (mut config, valid_for) = self.with_current_credentials().await?;
@@ -160,7 +159,7 @@ impl NodeConfig {
         Ok((config, valid_for))
     }
 
-    /// The same with the certificates as they were.
+    /// Does the same, but keeps the certificates.
     pub(super) async fn with_current_credentials(&self) -> Result<(Config, Option<Duration>), Fault> {
         let mut config = self.config.clone();
         let mut valid_for = None;
@@ -204,7 +203,7 @@ fn over_tcp(text: &str, url: &Url, tls: bool) -> Result<NodeConfig, String> {
         Some(Host::Domain(name)) if !name.is_empty() => decoded(name)?,
         Some(Host::Ipv4(ip)) => ip.to_string(),
         Some(Host::Ipv6(ip)) => ip.to_string(),
-        _ => return Err("no host in it".into()),
+        _ => return Err("it has no host".into()),
     };
     if let Some((name, _)) = url.query_pairs().next() {
         return Err(unknown_parameter(&name));
@@ -215,7 +214,7 @@ fn over_tcp(text: &str, url: &Url, tls: bool) -> Result<NodeConfig, String> {
         number => Some(database(number)?),
     };
     let username = Some(decoded(url.username())?).filter(|name| !name.is_empty());
-    // The parser drops an empty one.
+    // The parser drops an empty password.
     if url.password().is_none() && text.split(['/', '?', '#']).any(|part| part.contains(":@")) {
         given(String::new())?;
     }
@@ -255,7 +254,7 @@ fn over_unix(url: &Url) -> Result<NodeConfig, String> {
     }
     let path = decoded(url.path())?;
     if path.trim_matches('/').is_empty() {
-        return Err("no path in it".into());
+        return Err("it has no path".into());
     }
     refuse_fragment(url)?;
     let mut config = Config {
@@ -295,7 +294,7 @@ fn name_of(config: &Config) -> Option<Arc<str>> {
     })
 }
 
-/// Whether the host is an IPv6 address without the brackets that tell it from a port.
+/// Returns whether the host is an IPv6 address without brackets.
 fn has_bare_ipv6(text: &str) -> bool {
     let rest = text.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -303,7 +302,7 @@ fn has_bare_ipv6(text: &str) -> bool {
     host.matches(':').count() > 1 && host.chars().all(|c| c == ':' || c.is_ascii_hexdigit())
 }
 
-/// Refuses an empty password: most likely a variable that was not set.
+/// Refuses an empty password, which most likely comes from a variable that is not set.
 fn given(password: String) -> Result<String, String> {
     match password.is_empty() {
         true => Err("an empty password; leave it out for a server without one".into()),
@@ -313,7 +312,7 @@ fn given(password: String) -> Result<String, String> {
 
 fn refuse_fragment(url: &Url) -> Result<(), String> {
     match url.fragment() {
-        Some(_) => Err("a '#' in it; write %23 for one in a password".into()),
+        Some(_) => Err("it contains a '#'; write %23 for one in a password".into()),
         None => Ok(()),
     }
 }
@@ -323,7 +322,7 @@ fn database(text: &str) -> Result<u8, String> {
         .map_err(|_| "the database is not a number from 0 to 255".into())
 }
 
-/// Shows the name only if it is well known: an unknown one may be part of a password with a '?' or '&' in it that was not encoded.
+/// Shows only well-known names: another name may be part of a password with a '?' or '&' that is not encoded.
 fn unknown_parameter(name: &str) -> String {
     const KNOWN_ELSEWHERE: [&str; 5] = [
         "protocol",
@@ -341,12 +340,11 @@ fn unknown_parameter(name: &str) -> String {
 fn decoded(text: &str) -> Result<String, String> {
     let bytes = percent_decode_str(text)
         .decode_utf8()
-        .map_err(|_| "percent-encoding that is not UTF-8")?;
+        .map_err(|_| "its percent-encoding is not UTF-8")?;
     Ok(bytes.into_owned())
 }
 
-/// What may be shown of a URL: scheme, host and port, or a socket's path. Anything that could be part of a password goes,
-/// also of a URL that cannot be parsed.
+/// Returns what may be shown of a URL, also of a malformed one: scheme, host and port, or a socket's path; no part of a password.
 fn redacted(text: &str) -> Arc<str> {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
@@ -363,7 +361,7 @@ fn redacted(text: &str) -> Arc<str> {
     };
     match head.rsplit_once('@') {
         Some((_, after)) => format!("{scheme}***@{}", host(after)).into(),
-        // Somebody forgot the host ("redis://:secret"), or did not encode a '/', '?' or '#' in a password.
+        // The host is missing ("redis://:secret"), or a '/', '?' or '#' in a password is not encoded.
         None if head.starts_with(':') || rest.contains('@') => format!("{scheme}***").into(),
         None => format!("{scheme}{}", host(head)).into(),
     }

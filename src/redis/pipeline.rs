@@ -1,4 +1,4 @@
-//! The pipeline: one queue and one connection per node (T1), what came together goes out together (T2).
+//! The pipeline: one queue and one connection per node (T1). Requests that wait together go out in one call (T2).
 
 mod state;
 
@@ -31,12 +31,10 @@ const LARGEST_BATCH: usize = 128;
 
 pub(super) struct Pipeline {
     state: Mutex<State>,
-    /// How often the order of requests was lost: the connection has changed, or a request was resent. Changed only with the state
-    /// locked.
+    /// Changed only with the state locked.
     changes: AtomicU64,
     epoch: AtomicU64,
     status: watch::Sender<NodeState>,
-    /// Whether the connection has been silent for too long (T4).
     doubted: watch::Sender<bool>,
     time: Arc<ServerTime>,
 }
@@ -81,8 +79,8 @@ impl Pipeline {
             objection,
             reply,
         };
-        // An idle pipeline sends at once, from the caller's task (T2). A release that hands the lock over waits for the acquire that
-        // follows, so that both go out in one call.
+        // An idle pipeline sends at once, from the caller's task (T2). A release that hands the lock over waits for the acquire
+        // that follows, so that both go out in one call.
         if state.is_idle() && !request.is_passing_on() {
             self.put(&mut state, vec![request], false, now);
             state.flush();
@@ -165,7 +163,7 @@ impl Pipeline {
                 Some(due) if state.watched_until.is_none_or(|until| due < until) => {
                     watch.as_mut().reset(due);
                     state.watched_until = Some(due);
-                    // Polled once more, so that it wakes this task.
+                    // Poll the timer again, so that it wakes this task.
                     continue;
                 }
                 _ => {}
@@ -191,7 +189,7 @@ impl Pipeline {
             Some(Sent::Command(asked)) => drop(asked.send(reply.into_result())),
             None => {
                 return Err(Fault::Protocol {
-                    detail: "a reply to nothing".into(),
+                    detail: "a reply without a request".into(),
                 });
             }
         }
@@ -237,7 +235,7 @@ impl Pipeline {
     /// follow (A6).
     fn send_again(&self, link: &Arc<Link>, again: Vec<(bool, Vec<PendingRequest>)>) {
         for (by_text, mut requests) in again {
-            // First lock, then look: a release that is sent from now on is behind this request.
+            // Lock before looking: a release that is sent from now on is behind this request.
             let mut state = self.state();
             requests.retain(|request| !request.is_abandoned());
             if requests.is_empty() {
@@ -284,8 +282,8 @@ impl Pipeline {
         let _ = changes.wait_for(|now| *now == doubted).await;
     }
 
-    /// Takes a new connection, perhaps in place of another one. Requests in flight on that one fail. The node counts as up once its
-    /// memory is admitted; at once, if it was admitted before.
+    /// Takes a new connection, perhaps in place of another one. Requests in flight on the other one fail. The node counts as up
+    /// once its memory is admitted; at once, if it was admitted before.
     pub(super) fn up(&self, link: Arc<Link>, writer: Writer) {
         let id = link.memory().id;
         let warnings = link.warnings().to_vec();
@@ -336,7 +334,7 @@ impl Pipeline {
         self.status.send_replace(NodeState::Up { warnings });
     }
 
-    /// The node could not be told of this client, because of this fault. The node is then down, unless it knows this client already.
+    /// Records that this client could not register on the node, which is then down unless its memory was admitted before.
     pub(super) fn not_admitted(&self, fault: &Fault) {
         if !self.state().admission.registered {
             self.status.send_replace(NodeState::Down(fault.clone()));
@@ -348,7 +346,6 @@ impl Pipeline {
         self.epoch.load(SeqCst)
     }
 
-    /// Returns the connection; `None` if there is none.
     pub(super) fn link(&self) -> Option<Arc<Link>> {
         self.state().link().cloned()
     }
@@ -375,7 +372,7 @@ impl Pipeline {
             .for_each(|request| request.answer(Err(fault.clone())));
     }
 
-    /// Returns a number that changes whenever the order of earlier requests is lost.
+    /// Returns a number that changes whenever the order of requests is lost: the connection has changed, or a request was resent.
     pub(super) fn connection(&self) -> u64 {
         self.changes.load(SeqCst)
     }
@@ -386,7 +383,7 @@ impl Pipeline {
         connected.then(|| self.time.estimate()).flatten()
     }
 
-    /// Returns the fault with which an acquire with this guard would fail, as far as that is known without sending it.
+    /// Returns the fault that an acquire would get, as far as known without sending it. `None` also without a connection.
     pub(super) fn left_out(&self, guard: Option<Duration>) -> Option<Fault> {
         let state = self.state();
         let link = state.link()?;

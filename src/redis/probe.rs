@@ -10,7 +10,6 @@ use crate::sys::mutex::lock;
 /// Major and minor version. Older servers cannot restrict channels, and the tests do not run on them.
 const OLDEST_VERSION: (u32, u32) = (6, 2);
 
-/// What `INFO` says of a server, as far as a lock cares.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) process: Process,
@@ -20,13 +19,13 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads and judges: `Err` if this server may not vote whatever its state.
+    /// Reads the facts. Fails if the server is of a kind that may not vote.
     pub(super) fn read(info: &str) -> Result<Facts, Unfit> {
         let fields = fields(info);
         let field = |name: &str| fields.get(name).copied();
         let need = |name: &str| {
             field(name).ok_or_else(|| Unfit::Unreadable {
-                detail: format!("no {name} in it").into(),
+                detail: format!("{name} is missing").into(),
             })
         };
 
@@ -39,7 +38,7 @@ impl Facts {
         if need("role")? != "master" {
             return Err(Unfit::Replica);
         }
-        // Valkey says in `redis_version` which Redis it is compatible with: 7.2.4, whatever its own version.
+        // Valkey's `redis_version` is always 7.2.4, the Redis that it is compatible with.
         let version = field("valkey_version").map_or_else(|| need("redis_version"), Ok)?;
         if numbers(version).is_none_or(|version| version < OLDEST_VERSION) {
             return Err(Unfit::TooOld {
@@ -48,10 +47,10 @@ impl Facts {
         }
         let run_id = need("run_id")?;
         let former_master = former_master(&fields);
-        // They become parts of the record, which are divided by spaces.
+        // They become parts of the record, which is split at spaces.
         if !is_id(run_id) || !former_master.as_deref().is_none_or(is_id) {
             return Err(Unfit::Unreadable {
-                detail: "its run_id or master_replid2 is no id".into(),
+                detail: "its run_id or master_replid2 is not an id".into(),
             });
         }
         Ok(Facts {
@@ -67,7 +66,7 @@ impl Facts {
         })
     }
 
-    /// Settings under which the server may vote, but should not be run.
+    /// Returns warnings about settings under which the server may vote, but should not run.
     pub(super) fn warnings(&self) -> Vec<String> {
         let eviction = self.eviction.iter().map(|policy| {
             format!("maxmemory-policy is {policy}: locks can be evicted before they expire; use noeviction")
@@ -82,12 +81,12 @@ fn fields(info: &str) -> HashMap<&str, &str> {
         .collect()
 }
 
-/// Servers have 40 hexadecimal digits; others may have something else.
+/// Returns whether the text can be an id. Redis and Valkey use 40 hexadecimal digits; other servers may differ.
 fn is_id(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// The history that a server took over from its master when it was promoted; zeros stand for none.
+/// Returns the history that a promoted server has from its former master. `None` if there is none, which is written as zeros.
 fn former_master(fields: &HashMap<&str, &str>) -> Option<Arc<str>> {
     let history = fields.get("master_replid2")?;
     history
@@ -96,20 +95,20 @@ fn former_master(fields: &HashMap<&str, &str>) -> Option<Arc<str>> {
         .then(|| (*history).into())
 }
 
-/// Whether this section of `INFO`, "replication", is that of a master whose data has not come from another server since.
+/// Returns whether `INFO replication` shows a master that has taken over no other server's data since `process` was read.
 pub(super) fn is_still(info: &str, process: &Process) -> bool {
     let fields = fields(info);
     let former = former_master(&fields);
     fields.get("role") == Some(&"master") && (former.is_none() || former == process.former_master)
 }
 
-/// The major and the minor version in a version; `None` if they are not numbers.
+/// Returns the major and the minor version. `None` if they are not numbers.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??))
 }
 
-/// Which node of a set has claimed which server, by run id: no server votes twice.
+/// The server of each node of a set, by run id, so that no server votes twice.
 #[derive(Debug, Default)]
 pub(super) struct RunIds(Mutex<HashMap<usize, Entry>>);
 
@@ -147,7 +146,7 @@ impl RunIds {
         Ok(())
     }
 
-    /// Whether another node is that memory: then this one has a copy, or that one will turn out to be another.
+    /// Returns whether another node has this memory. Then this node has a copy, or the other one has changed since its probe.
     pub(super) fn is_taken(&self, node: usize, memory: MemoryId) -> bool {
         let entries = lock(&self.0);
         let mut others = entries.iter().filter(|(number, _)| **number != node);
@@ -222,25 +221,25 @@ mod tests {
             (
                 ("run_id", ""),
                 Unfit::Unreadable {
-                    detail: "no run_id in it".into(),
+                    detail: "run_id is missing".into(),
                 },
             ),
             (
                 ("run_id", "a b"),
                 Unfit::Unreadable {
-                    detail: "its run_id or master_replid2 is no id".into(),
+                    detail: "its run_id or master_replid2 is not an id".into(),
                 },
             ),
             (
                 ("master_replid2", "-"),
                 Unfit::Unreadable {
-                    detail: "its run_id or master_replid2 is no id".into(),
+                    detail: "its run_id or master_replid2 is not an id".into(),
                 },
             ),
             (
                 ("role", ""),
                 Unfit::Unreadable {
-                    detail: "no role in it".into(),
+                    detail: "role is missing".into(),
                 },
             ),
         ];
@@ -282,7 +281,7 @@ mod tests {
             (replication("master", "0ab0"), &never, false),
             (replication("master", "0ab0"), &once, true),
             (replication("master", "cd"), &once, false),
-            // Forgotten after an hour without replicas.
+            // The server forgets the history after an hour without replicas.
             (replication("master", "000"), &once, true),
         ] {
             assert_eq!(is_still(&info, process), still, "{info}");

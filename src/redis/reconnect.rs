@@ -31,7 +31,6 @@ const HUNG_SLOWEST: Duration = Duration::from_secs(2);
 /// until the other one is open.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// A connection that is being opened.
 type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened, Fault>> + Send + 'a>>;
 
 /// Runs until dropped.
@@ -69,7 +68,7 @@ async fn serve<'a>(
     members: &Members,
     mut opened: Opened,
 ) -> (End, Fault, Option<Opening<'a>>) {
-    // Whether the connection before has answered nothing but the probe (R3).
+    // Whether the previous connection answered nothing but the probe (R3).
     let mut is_suspect = false;
     loop {
         let Opened {
@@ -105,9 +104,9 @@ async fn serve<'a>(
             never = reauthenticate(endpoint, pipeline, &link, valid_for) => match never {},
             next = follow(endpoint, &link) => {
                 if let (Some(from), Some(to)) = (link.peer(), next.link.peer()) {
-                    tracing::info!(node = &*endpoint.name, %from, %to, "node moved: its name leads there now");
+                    tracing::info!(node = &*endpoint.name, %from, %to, "node moved: its name leads to another address, which is used now");
                 }
-                // Ends what is in flight on the old one.
+                // Requests in flight on the old connection fail.
                 pipeline.down(&fault::disconnected("the node's name leads elsewhere".into()));
                 next
             }
@@ -115,8 +114,8 @@ async fn serve<'a>(
     }
 }
 
-/// Opens another connection whenever the one in use is silent for too long (T4). Returns the other one, if it is open before the one
-/// in use has answered. If neither happens within the grace, returns the connection that is still being opened.
+/// Opens another connection whenever the one in use is silent for too long (T4). Returns the other one, if it is open before the
+/// one in use has answered. If neither happens within the grace, returns the connection that is still being opened.
 async fn replacement<'a>(
     endpoint: &'a Endpoint,
     pipeline: &Pipeline,
@@ -126,13 +125,13 @@ async fn replacement<'a>(
     let mut end = Instant::now();
     loop {
         pipeline.wait_until_doubted().await;
-        // Not more often than once in a grace: a node may be slow each time.
+        // At most once per grace period, because a node may be slow each time.
         tokio::select! {
             () = pipeline.wait_until_trusted() => continue,
             () = sleep_until(end) => {}
         }
         end = Instant::now() + GRACE;
-        // A server that passes the probe and then hangs, time and again (R3), gets no other connection.
+        // A server that passed the probe and then hung twice in a row gets no further connection (R3).
         if is_suspect && !pipeline.has_answered() {
             tokio::select! {
                 () = pipeline.wait_until_trusted() => continue,
@@ -146,11 +145,11 @@ async fn replacement<'a>(
             outcome = &mut opening => match outcome.and_then(|opened| adopt(endpoint, opened, Some(link))) {
                 Ok(mut opened) => {
                     opened.link.take_the_place_of(link);
-                    tracing::info!(node = &*endpoint.name, "connection silent: replaced by another one");
+                    tracing::info!(node = &*endpoint.name, "no answer on the connection: another one replaces it");
                     return Ok(opened);
                 }
                 Err(fault) => {
-                    tracing::debug!(node = &*endpoint.name, %fault, "connection silent, and no other one to be had");
+                    tracing::debug!(node = &*endpoint.name, %fault, "no answer on the connection, and another one cannot be opened");
                     tokio::select! {
                         () = pipeline.wait_until_trusted() => {}
                         () = sleep_until(end) => return Err(None),
@@ -174,7 +173,7 @@ async fn follow(endpoint: &Endpoint, link: &Link) -> Opened {
         };
         if known.as_ref() != Some(&fault) {
             let name = &*endpoint.name;
-            tracing::info!(node = name, %fault, "the name leads elsewhere, but not to a node: the connection is kept");
+            tracing::info!(node = name, %fault, "the name leads to another server, which cannot be used: the connection is kept");
         }
         known = Some(fault);
     }
@@ -199,7 +198,7 @@ async fn reauthenticate(
             let replies = pipeline.ask(link, &commands).await?;
             match replies.iter().all(|reply| reply.as_str() == Some("OK")) {
                 true => Ok(valid_for),
-                false => Err(fault::disconnected("AUTH is not answered with OK".into())),
+                false => Err(fault::disconnected("the server did not accept AUTH".into())),
             }
         };
         let late = |_| Err(fault::disconnected("no answer".into()));
@@ -209,7 +208,7 @@ async fn reauthenticate(
                 pause = renewed_after(period);
             }
             Err(fault) => {
-                tracing::warn!(node = &*endpoint.name, %fault, "not authenticated again: the server may end the connection");
+                tracing::warn!(node = &*endpoint.name, %fault, "not authenticated again, so the server may end the connection: it is tried again");
                 // A fifth of the validity is left for retries.
                 pause = (period / 10).max(SHORTEST_PERIOD);
             }
@@ -221,7 +220,7 @@ fn adopt(endpoint: &Endpoint, opened: Opened, before: Option<&Link>) -> Result<O
     opened.link.adopt(endpoint, before).map(|()| opened)
 }
 
-/// How a connection ended, or a try to make one.
+/// How a connection, or an attempt to connect, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// It has answered requests, or has lasted for a while.
@@ -286,7 +285,6 @@ mod tests {
         let delays: Vec<Duration> = (0..20).map(|_| breaker.delay(End::Hung, u32::MAX)).collect();
         assert!(delays.is_sorted() && delays[0] <= HUNG_FASTEST * 2, "{delays:?}");
         assert_eq!(delays[19], HUNG_SLOWEST);
-        // Also when it fails otherwise in between.
         assert_eq!(breaker.delay(End::Failed, u32::MAX), HUNG_SLOWEST);
     }
 

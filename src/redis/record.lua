@@ -1,11 +1,10 @@
 -- Replaces the node's record, if it is still the one that was read (M1).
 --
 --   KEYS   the record; the lists of nodes in use
---   ARGV   the record that was read, or ''; the new record, or none to read only; if there is a third part, the script puts its
---          time between the second and the third
+--   ARGV   the record that was read, or ''; the new record, or none to read only. If a third part follows, the node's time goes
+--          between the second and the third.
 --
--- The answer: the record as it is now, or nothing; 1 if lists are in use, otherwise 0; and the node's time in
--- microseconds.
+-- Returns the record as it is now, or ''; 1 if lists are in use, otherwise 0; and the node's time in microseconds.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

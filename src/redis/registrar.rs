@@ -1,4 +1,4 @@
-//! Tells one node which nodes this client uses, and hears which others are used (M4).
+//! Registers this client's list of nodes on one node, and reads the other lists there (M4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,38 +15,36 @@ use crate::protocol::view::View;
 const VIEWS: &str = include_str!("views.lua");
 const OTHER_MEMORY: i64 = -4;
 
-/// What a node is told, and asked.
+/// A request to register a list, or to read the other lists only.
 #[derive(Clone)]
 pub(super) struct Registration {
     pub(super) act: Act,
-    /// For how long the list is to count as in use.
+    /// How long the list counts as in use.
     pub(super) lease: Duration,
-    /// For how long this client may take locks without another look.
+    /// How long this client may take locks without another look.
     pub(super) fresh: Duration,
-    /// This client's list, as it is written.
+    /// This client's list, in its written form.
     pub(super) view: String,
-    /// Other lists that are no conflict with it.
+    /// Other lists that are no conflict with this one.
     pub(super) compatible: Vec<String>,
 }
 
-/// What to do with this client's list on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Look,
-    /// Unless an unknown list is there.
+    /// Adds the list, unless an unknown list is there.
     Add,
-    /// Whatever is there: leases are held.
+    /// Adds the list whatever is there: leases are held.
     Keep,
 }
 
-/// What a node said.
 pub(super) struct Registered {
     pub(super) added: bool,
     /// The list could not be added, because the node is at its memory limit.
     pub(super) is_full: bool,
-    /// For how long a list has been there that is this client's, or no conflict with it.
+    /// How long a list has been there that is this client's, or no conflict with it.
     pub(super) standing: Duration,
-    /// When this client had told the node of itself before, and the node's time now; in milliseconds of its clock.
+    /// When this client registered there before, in milliseconds of the node's clock. Zero if the node does not know.
     pub(super) told_millis: i64,
     pub(super) now_millis: i64,
     pub(super) others: Vec<Other>,
@@ -54,20 +52,19 @@ pub(super) struct Registered {
 
 /// Another list in use.
 pub(super) struct Other {
-    /// The list as it is written.
+    /// The list in its written form.
     pub(super) text: String,
     /// `None` if it is damaged.
     pub(super) view: Option<View>,
     pub(super) remaining: Duration,
-    /// For how long clients may take locks under it without another look.
+    /// How long clients may take locks under the list without another look.
     pub(super) fresh: Duration,
     pub(super) user: String,
 }
 
-/// Registers one client on the nodes.
 pub(super) struct Registrar {
     views_key: String,
-    /// The key under which this client tells what it is, and what that is.
+    /// The key of this client's description, and the description.
     client_key: String,
     client: String,
 }
@@ -81,7 +78,7 @@ impl Registrar {
         }
     }
 
-    /// Asks the node that the link leads to. Fails if the node has another memory than the link.
+    /// Sends the request to the link's node. Fails if the node has another memory than the link.
     pub(super) async fn register(
         &self,
         pipeline: &Pipeline,
@@ -120,7 +117,7 @@ impl Registrar {
             return Err(Fault::OtherMemory);
         }
         read(answer).ok_or_else(|| Fault::Protocol {
-            detail: "no lists of nodes in the answer to the registration".into(),
+            detail: "an answer to the registration without lists of nodes".into(),
         })
     }
 }

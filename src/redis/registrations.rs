@@ -1,4 +1,4 @@
-//! Reads which lists of nodes are in use, without taking part.
+//! Reads the lists of nodes in use, without registering one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,16 +20,15 @@ use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
 use crate::protocol::view::View;
 
 const LISTS: &str = include_str!("lists.lua");
-/// How many keys a server looks at in one step.
 const SCAN_COUNT: i64 = 1_000;
 
-/// The lists of nodes that clients use, as the nodes asked know them.
+/// The lists of nodes that clients use, as far as the queried nodes know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Registrations {
-    /// One entry for each set of addresses. If there are more, clients use different nodes, or different names for the same nodes.
+    /// One entry for each set of addresses. With several, clients use different nodes, or different names for the same nodes.
     pub lists: Vec<NodeList>,
-    /// Nodes that could not be asked, and why.
+    /// Nodes that could not be queried, and why.
     pub faults: Vec<(Arc<str>, Fault)>,
 }
 
@@ -41,19 +40,17 @@ pub struct NodeList {
     pub nodes: Vec<Arc<str>>,
     /// How long the list counts as in use, unless a client confirms it again.
     pub remaining: Duration,
-    /// Which of the nodes asked know of it.
+    /// The queried nodes that know of it.
     pub registered_on: Vec<Arc<str>>,
     /// The clients that use it: executable, host, process id. Empty if the user may not list keys (`+scan`).
     pub clients: Vec<Arc<str>>,
 }
 
-/// What one node knows.
 struct Known {
     lists: Vec<(View, Duration)>,
     clients: Vec<(View, String)>,
 }
 
-/// What all nodes know of one list.
 #[derive(Default)]
 struct Merged {
     remaining: Duration,
@@ -61,7 +58,7 @@ struct Merged {
     clients: BTreeSet<Arc<str>>,
 }
 
-/// Asks all nodes.
+/// Queries all nodes.
 pub(crate) async fn registrations(
     configs: Vec<NodeConfig>,
     prefix: &str,
@@ -130,7 +127,7 @@ async fn read(client: &Client, prefix: &str) -> Result<Known, Fault> {
     })
 }
 
-/// `None` if the user may not list keys.
+/// Returns the registered clients. `None` if the user may not list keys.
 async fn clients(client: &Client, prefix: &str) -> Option<Vec<(View, String)>> {
     let pattern = format!("{}*{CLIENT_SUFFIX}", literal(prefix));
     let mut found = Vec::new();
@@ -156,14 +153,14 @@ async fn clients(client: &Client, prefix: &str) -> Option<Vec<(View, String)>> {
     }
 }
 
-/// What a client tells of itself: when, who it is, and its list.
+/// Reads a client's list and description. `None` if they are damaged.
 fn parse(told: &str) -> Option<(View, String)> {
     let (_, rest) = told.split_once(' ')?;
     let (client, view) = rest.split_once(' ')?;
     Some((view.parse().ok()?, readable(client)))
 }
 
-/// The text as a pattern that matches nothing else.
+/// Returns a pattern that matches this text only.
 fn literal(text: &str) -> String {
     let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\');
     let escaped = |character| special(character).then_some('\\').into_iter().chain([character]);

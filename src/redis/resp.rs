@@ -1,4 +1,4 @@
-//! The servers' protocol, RESP2, as far as lock connections need it: strict, and with a limit to everything.
+//! The servers' protocol, RESP2, as far as lock connections need it. Strict, and with limits for length, number and depth.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ const LONGEST_TEXT: usize = 1_024 * 1_024;
 const LONGEST_REPLY: usize = 2 * LONGEST_TEXT;
 /// Most entries of a reply, those of nested lists included.
 const MOST_ENTRIES: usize = 4_096;
-/// Deepest list within a list within a list.
+/// Most levels of lists within lists.
 const DEEPEST: usize = 3;
 
 /// A reply, or an entry of one.
 #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// There is no such thing.
+    /// A missing value.
     Nil,
     /// A number.
     Integer(i64),
@@ -71,7 +71,6 @@ impl Value {
     }
 }
 
-/// Encodes a command.
 pub(super) fn command<W: AsRef<[u8]>>(words: &[W]) -> BytesMut {
     let mut command = BytesMut::new();
     head(words.len(), &mut command);
@@ -94,7 +93,6 @@ pub(super) fn head(words: usize, to: &mut BytesMut) {
     to.extend_from_slice(b"\r\n");
 }
 
-/// Appends one word of a command.
 pub(super) fn word(bytes: &[u8], to: &mut BytesMut) {
     to.put_u8(b'$');
     digits(bytes.len() as u64, to);
@@ -117,11 +115,8 @@ pub(super) fn digits(number: u64, to: &mut BytesMut) {
     to[start..].reverse();
 }
 
-/// Decodes the first reply in `bytes`. Returns it with its length; `None` if it is not complete.
-///
-/// # Errors
-///
-/// [`Fault::Protocol`] as soon as the bytes cannot be the beginning of a reply within the limits.
+/// Decodes the first reply in `bytes`. Returns it with its length; `None` if it is not complete. Fails as soon as the bytes
+/// cannot be the beginning of a reply within the limits.
 pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Value, usize)>, Fault> {
     let mut decoder = Decoder {
         bytes,
@@ -173,7 +168,7 @@ impl<'a> Decoder<'a> {
                 Some(length) => self.text(length),
                 None => Ok(Value::Nil),
             },
-            _ if depth == DEEPEST => Err(Stop::Invalid("lists too deep within each other")),
+            _ if depth == DEEPEST => Err(Stop::Invalid("lists that are nested too deep")),
             _ => match length(line, MOST_ENTRIES)? {
                 Some(length) => (0..length)
                     .map(|_| self.value(depth + 1))
@@ -193,7 +188,7 @@ impl<'a> Decoder<'a> {
                 self.at += end + 1;
                 Ok(&rest[1..end - 1])
             }
-            Some(_) => Err(Stop::Invalid("a line without its end")),
+            Some(_) => Err(Stop::Invalid("a line that does not end in CRLF")),
             None if reach.len() == LONGEST_LINE => Err(Stop::Invalid("a line that is too long")),
             None => Err(Stop::Incomplete),
         }
@@ -217,7 +212,7 @@ fn number(line: &[u8]) -> Result<i64, Stop> {
         .ok_or(Stop::Invalid("not a number"))
 }
 
-/// Reads a length. `None` stands for something that is not there.
+/// Reads a length. `None` for a missing value.
 fn length(line: &[u8], most: usize) -> Result<Option<usize>, Stop> {
     match number(line)? {
         -1 => Ok(None),

@@ -1,4 +1,4 @@
-//! The one script: how requests become its arguments, and its answer replies.
+//! Encodes requests as arguments of the lock script, and decodes its answers.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::protocol::token::FencingToken;
 
 pub(super) const LOCK: &str = include_str!("lock.lua");
 
-// Counters are positive.
+// The script's replies. Counters are positive, and HEARD never answers a request for a counter.
 const HEARD: i64 = 1;
 const DONE: i64 = 0;
 const TOO_LATE: i64 = -1;
@@ -30,16 +30,14 @@ const TOO_EARLY: i64 = -5;
 /// The largest number of 16 digits. As a moment, it is in the year 2286.
 const LATEST: i64 = 9_999_999_999_999_999;
 
-/// The memory that a connection leads to, as far as every call over it has to say so.
+/// What each call over a connection says of the memory that the connection leads to.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// The key of the node's record.
     pub(super) record_key: Arc<str>,
-    /// What the record begins with, and what the channels of this database end in.
+    /// The beginning of the record, and the suffix of this database's channels.
     pub(super) stamp: Arc<str>,
     pub(super) record: Record,
-    /// How long a memory counts for nothing after that, where there is a guard: the time in which every client has looked at
-    /// the addresses of its nodes again.
+    /// With a guard, a new memory counts for nothing during this time. Every client looks at its nodes again within it.
     pub(super) look_period: Duration,
 }
 
@@ -53,7 +51,7 @@ impl Target {
         }
     }
 
-    /// The first moment, on the node's clock, at which the node gives a lock that wants this guard.
+    /// Returns the first moment, on the node's clock, at which the node gives a lock with this guard.
     pub(super) fn locks_from(&self, guard: Option<Duration>) -> i64 {
         guard.map_or(0, |guard| {
             let trusted = self.record.trusted_from(guard.saturating_add(self.look_period));
@@ -61,7 +59,7 @@ impl Target {
         })
     }
 
-    /// The first moment at which its confirmation of an extension counts.
+    /// Returns the first moment at which the node's confirmation of an extension counts.
     pub(super) fn renewals_from(&self, guarded: bool) -> i64 {
         match guarded {
             true => self.record.trusted_from(self.look_period),
@@ -69,7 +67,7 @@ impl Target {
         }
     }
 
-    /// What a node is found to be that counts for nothing before `earliest`, when its clock shows `now`.
+    /// Returns the fault of a node that counts only from `earliest` on, while its clock shows `now`. `None` if it counts already.
     pub(super) fn too_early(&self, earliest: i64, now: i64) -> Option<Fault> {
         let micros = |span: i64| Duration::from_micros(u64::try_from(span).unwrap_or(0));
         (now < earliest).then(|| Fault::Restarted {
@@ -79,7 +77,6 @@ impl Target {
     }
 }
 
-/// One request on its way to a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item<'a> {
     pub(super) request: &'a Request,
@@ -88,7 +85,7 @@ pub(super) struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// Whether the script looks at the time for it.
+    /// Returns whether the script reads the time for the request.
     fn is_timed(&self) -> bool {
         matches!(
             self.request.action,
@@ -96,7 +93,7 @@ impl Item<'_> {
         )
     }
 
-    /// The first moment at which the request counts on that memory.
+    /// Returns the first moment at which the request counts on this memory.
     fn earliest(&self, target: &Target) -> i64 {
         match self.request.action {
             Action::Acquire { guard, .. } => target.locks_from(guard),
@@ -106,8 +103,7 @@ impl Item<'_> {
     }
 }
 
-/// Appends a call of the script, by its digest or else by its text: the number of keys, the keys, and a packed string for each
-/// request.
+/// Appends a call of the script, by its digest or else by its text, with a key and a packed string for each request.
 pub(super) fn encode<'a>(
     digest: Option<&str>,
     target: &Target,
@@ -144,7 +140,7 @@ pub(super) fn encode<'a>(
 /// Longest packed request: a heal with fencing.
 const LONGEST: usize = 1 + 36 + 6 * DIGITS + 20;
 
-/// Behind the operation's letter and the owner token, numbers of as many digits each, then the TTL.
+/// Digits of each number in a packed request: the operation's letter, the owner token, numbers, then the TTL.
 const DIGITS: usize = 16;
 
 fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
@@ -223,8 +219,7 @@ fn letter(kind: ReleaseKind) -> u8 {
     }
 }
 
-/// In what is announced, a process is a number of 16 hexadecimal digits, its announcements are counted in 8, and a slot has 3
-/// decimal digits of milliseconds.
+/// Appends a process: its number in 16 hexadecimal digits, its count of announcements in 8. A slot has 3 decimal digits (ms).
 fn sender(Sender { id, count }: Sender, to: &mut BytesMut) {
     let _ = write!(to, "{:016x}{count:08x}", id.0);
 }
@@ -233,7 +228,7 @@ fn slot_millis(slot: Duration) -> u128 {
     slot.min(LONGEST_SLOT).as_millis()
 }
 
-/// Returns the channel of a lock's announcements in this database. Channels know of no databases.
+/// Returns the channel of a lock's announcements. It names the database, because all databases share their channels.
 pub(super) fn channel(key: &str, database: u8) -> String {
     format!("{key}#free{}", channel_suffix(database))
 }
@@ -245,7 +240,7 @@ fn channel_suffix(database: u8) -> String {
     }
 }
 
-/// Reads an announcement. `None` if the text is something else: anybody may publish there.
+/// Reads an announcement. `None` if the text is something else: any client may publish there.
 pub(super) fn announced(text: &str) -> Option<Announcement> {
     let mut rest = text;
     let kind = match field(&mut rest, 1)? {
@@ -261,7 +256,7 @@ pub(super) fn announced(text: &str) -> Option<Announcement> {
         _ => return None,
     };
     let owner = OwnerToken::from_value(field(&mut rest, 36)?)?;
-    // Without a turn, it was abandoned, or an earlier version has announced it.
+    // There is no turn if the lock was abandoned, or if an earlier version announced the release.
     let turn = match rest.is_empty() {
         true => None,
         false => Some(Turn {
@@ -279,7 +274,7 @@ pub(super) fn announced(text: &str) -> Option<Announcement> {
         .then_some(Announcement::Release(owner, ReleaseNotice { kind, turn }))
 }
 
-/// Takes so many bytes off the text.
+/// Takes bytes off the text. `None` if there are too few.
 fn field<'a>(rest: &mut &'a str, length: usize) -> Option<&'a str> {
     let (field, behind) = rest.split_at_checked(length)?;
     *rest = behind;
@@ -301,7 +296,7 @@ fn read_slot(rest: &mut &str) -> Option<Duration> {
     (slot <= LONGEST_SLOT).then_some(slot)
 }
 
-/// Digits only, without a sign.
+/// Reads a number of digits only, without a sign.
 fn number(digits: &str, radix: u32) -> Option<u64> {
     let is_digit = |digit: char| digit.is_digit(radix) && !digit.is_ascii_uppercase();
     digits
@@ -310,15 +305,15 @@ fn number(digits: &str, radix: u32) -> Option<u64> {
         .then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
-/// How a counter is started: seed, oldest counter, retention.
+/// Appends how a counter is started: seed, oldest counter, retention.
 fn start(fencing: Fencing, target: &Target, to: &mut BytesMut) {
     padded(fencing.seed.get(), to);
-    // Two at least: a counter that was missing shows 1.
+    // At least 2: INCR makes 1 of a missing counter, which must count as too old.
     padded(target.record.oldest_counter().clamp(2, LATEST) as u64, to);
     padded(fencing.retention.map_or(0, millis).min(LATEST) as u64, to);
 }
 
-/// A number of [`DIGITS`] digits.
+/// Appends a number of [`DIGITS`] digits.
 fn padded(number: u64, to: &mut BytesMut) {
     let mut digits = [b'0'; DIGITS];
     let mut rest = number;
@@ -333,14 +328,14 @@ pub(super) fn millis(ttl: Duration) -> i64 {
     i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The script's answer: a reply for each request, and the node's time in microseconds where it was looked at.
+/// The script's answer: a reply for each request, and the node's time in microseconds if the script has read it.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) replies: Vec<Result<Reply, Fault>>,
     pub(super) node_time: Option<i64>,
 }
 
-/// Reads the script's answer to `items`; an answer that makes no sense is a fault of the node.
+/// Decodes the script's answer to `items`. A malformed answer is a fault of the node.
 pub(super) fn read<'a>(
     answer: Value,
     target: &Target,
@@ -349,7 +344,7 @@ pub(super) fn read<'a>(
     let Value::List(mut entries) = answer else {
         return Err(nonsense(format!("{} instead of a list", answer.kind())));
     };
-    // The time is behind the replies, where one of the requests has it looked at.
+    // The time follows the replies, if a request needs it.
     let timed = items.clone().any(|item| item.is_timed());
     if entries.len() != items.len() + usize::from(timed) {
         let count = entries.len();
@@ -357,7 +352,7 @@ pub(super) fn read<'a>(
     }
     let node_time = match entries.pop_if(|_| timed) {
         Some(Value::Integer(time)) => Some(time),
-        Some(other) => return Err(nonsense(format!("{} for the time", other.kind()))),
+        Some(other) => return Err(nonsense(format!("{} instead of the time", other.kind()))),
         None => None,
     };
     let replies = entries
@@ -366,7 +361,7 @@ pub(super) fn read<'a>(
         .map(|(entry, item)| match (entry, node_time) {
             (Value::Integer(TOO_EARLY), Some(now)) => Err(target
                 .too_early(item.earliest(target), now)
-                .unwrap_or_else(|| nonsense("refused as too early, at a later time".into()))),
+                .unwrap_or_else(|| nonsense("refused as too early, but it was not".into()))),
             (entry, _) => reply_of(entry, item.request),
         })
         .collect();
@@ -388,7 +383,7 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             Err(Fault::TooLate)
         }
         (Value::Integer(DONE), _) if sets && !counts => Ok(Reply::Granted { counter: None }),
-        // It was held when the SET came, and no longer is.
+        // The key was held at the SET, and gone at the GET.
         (Value::Integer(MISSING), _) if sets => Ok(Reply::Held {
             remaining: Some(Duration::ZERO),
             holder: None,
@@ -397,12 +392,14 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             [Value::Integer(left), holder] => Ok(Reply::Held {
                 remaining: match left {
                     -1 => None,
-                    // -2: gone since it was found held. It was held.
+                    // -2: the key was held, and is gone by now.
                     left => Some(Duration::from_millis(u64::try_from(*left).unwrap_or(0))),
                 },
                 holder: holder.as_str().and_then(OwnerToken::from_value),
             }),
-            _ => Err(nonsense("held, but not for how long, and by whom".into())),
+            _ => Err(nonsense(
+                "a held key without its remaining time and its holder".into(),
+            )),
         },
         (Value::Integer(number), _) if counts => counter_of(number).map(|counter| Reply::Granted {
             counter: Some(counter),
@@ -417,11 +414,11 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
         (Value::Integer(number), Action::Raise { .. }) => {
             counter_of(number).map(|counter| Reply::Raised { counter })
         }
-        (other, action) => Err(nonsense(format!("{} for {action:?}", other.kind()))),
+        (other, action) => Err(nonsense(format!("{} in answer to {action:?}", other.kind()))),
     }
 }
 
-/// F6: what is no token is never issued as one.
+/// Reads a counter. Fails if it is no valid token, so that none is issued from it (F6).
 fn counter_of(number: i64) -> Result<FencingToken, Fault> {
     FencingToken::try_from(number).map_err(|error| nonsense(format!("fencing counter {number}: {error}")))
 }

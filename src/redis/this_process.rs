@@ -1,11 +1,11 @@
-//! Who this process is, for others to read.
+//! The description of this process in its registrations.
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-/// Entries are divided by spaces.
+/// Registrations are split at spaces.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
-/// Executable, host and process id, as one word.
+/// Returns executable, host and process id, encoded as one word.
 pub(super) fn describe() -> String {
     let executable = std::env::current_exe().ok();
     let executable = executable.as_deref().and_then(|path| path.file_name());
@@ -14,7 +14,7 @@ pub(super) fn describe() -> String {
     utf8_percent_encode(&text, ESCAPED).to_string()
 }
 
-/// A description as people read it.
+/// Decodes a description.
 pub(super) fn readable(description: &str) -> String {
     percent_decode_str(description).decode_utf8_lossy().into_owned()
 }

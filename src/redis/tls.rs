@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 use super::fault;
 use crate::node::Fault;
 
-/// Whom to trust, and who we are. By default the system's certificate authorities, and no client certificate.
+/// Certificate authorities to trust, and a client certificate. By default, the system's authorities and no client certificate.
 ///
 /// `Debug` does not show the key.
 #[derive(Clone, Default)]
@@ -43,7 +43,7 @@ impl Pem {
 }
 
 impl TlsOptions {
-    /// The system's certificate authorities, no client certificate.
+    /// Trusts the system's certificate authorities, and uses no client certificate.
     pub fn new() -> Self {
         TlsOptions::default()
     }
@@ -54,8 +54,8 @@ impl TlsOptions {
         self
     }
 
-    /// Trusts the certificates in this PEM file, *instead of* the system's. The file is read again for each connection, so it may be
-    /// exchanged while connections live; one that cannot be read keeps the node out of reach.
+    /// Trusts the certificates in this PEM file, *instead of* the system's. The file is read again for each connection, so it may
+    /// be replaced at any time. If it cannot be read, the node is out of reach.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.authorities = Some(Pem::File(path.into()));
         self
@@ -67,14 +67,13 @@ impl TlsOptions {
         self
     }
 
-    /// Identifies this client by the certificate (chain) and the private key in two PEM files, which are read again for each
-    /// connection.
+    /// Identifies this client by two PEM files, a certificate (chain) and its private key. Each connection reads them again.
     pub fn client_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((Pem::File(certificate.into()), Pem::File(key.into())));
         self
     }
 
-    /// Whether there is something to be read again.
+    /// Returns whether a certificate or key comes from a file.
     pub(super) fn has_files(&self) -> bool {
         let identity = self
             .identity
@@ -85,7 +84,7 @@ impl TlsOptions {
     }
 
     pub(super) fn connector(&self) -> Result<TlsConnector, TlsError> {
-        // Named, not taken from the process: another crate may have brought a second provider, and then none is default.
+        // Named here, because the process has no default provider once another crate has added a second one.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -114,7 +113,7 @@ impl TlsOptions {
             }
             None => {
                 let native = rustls_native_certs::load_native_certs();
-                // Single broken files in a system's store are common, and no reason to trust none.
+                // Single broken files in a system's store are common. The other certificates are still trusted.
                 store.add_parsable_certificates(native.certs);
                 if let (true, Some(error)) = (store.is_empty(), native.errors.first()) {
                     return Err(TlsError::System {
@@ -146,13 +145,13 @@ fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'st
     if found.is_empty() {
         return Err(TlsError::Pem {
             what,
-            reason: "no certificate in it".into(),
+            reason: "it contains no certificate".into(),
         });
     }
     Ok(found)
 }
 
-/// Encrypts a connection to the server of this name.
+/// Encrypts a connection to the server of this name, which its certificate must show.
 pub(super) async fn handshake(
     connector: &TlsConnector,
     name: &str,
@@ -165,7 +164,7 @@ pub(super) async fn handshake(
         return Err(refused("only rustls is supported".into()));
     };
     let name = ServerName::try_from(name.to_owned())
-        .map_err(|_| refused(format!("{name:?} is no server's name")))?;
+        .map_err(|_| refused(format!("{name:?} is not a valid server name")))?;
     let encrypted = connector.connect(name, stream).await;
     encrypted.map_err(|error| match explain(&error) {
         Some(reason) => refused(reason),
@@ -173,7 +172,7 @@ pub(super) async fn handshake(
     })
 }
 
-/// Says what is wrong with a certificate, and what to do about it. `None` for an error of the socket.
+/// Returns what is wrong with a certificate, and what to do about it. `None` for an error of the socket.
 fn explain(error: &io::Error) -> Option<String> {
     let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
     Some(match error {
@@ -182,13 +181,13 @@ fn explain(error: &io::Error) -> Option<String> {
                 "the server's certificate is signed by an unknown authority: trust it with TlsOptions::ca_pem (--tls-ca)".into()
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "the server's certificate has expired".into()
+                "the server's certificate has expired: renew it on the server".into()
             }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "the server's certificate is not valid yet: is the clock right?".into()
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "the server's certificate is for another name than the URL's".into()
+                "the server's certificate is for another name than the URL's: write that name in the URL".into()
             }
             other => format!("the server's certificate: {other:?}"),
         },

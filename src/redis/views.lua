@@ -1,17 +1,19 @@
--- Which lists of nodes are in use (M4), on a node that has not lost its memory.
+-- Registers a client's list of nodes, and returns the other lists in use (M4).
 --
---   KEYS   the lists in use; the node's record; what this client tells of itself
---   ARGV   the 34 characters that the record begins with; what to do: "look", "add" unless a list is there that is not
---          known to this client, "keep" whatever is there; for how long (ms); this client's list; who it is; for how long
---          (ms) it may take locks without another look; then the lists that it knows
+--   KEYS   the lists in use; the node's record; this client's description
+--   ARGV   the 34 characters that the record begins with; the act; the lease (ms); this client's list; who the client is; for how
+--          long (ms) it may take locks without another look; then the other lists that it knows
 --
--- The lists in use are lines: when the list was added and last confirmed, for how long locks may be taken under it from then
--- on, when it ends (ms, of the node's clock), who confirmed it last, the list. A line is never removed before its end: a lease may have been confirmed under it.
+-- The act is "look" to read only, "add" to register unless there is an unknown list, "keep" to register in any case.
 --
--- The answer: 1 if this client's list is there now, otherwise 0; for how many ms the oldest list has been there that this
--- client knows; when this client last told of itself, or 0; the present; and a table of the other lists, with four entries
--- each: the list, for how many ms more it is in use, for how many ms more locks may be taken under it, who confirmed it
--- last. Or -4: the node has another memory.
+-- The first key has one line for each list: when it was added, when it was last confirmed, for how long after that locks may be
+-- taken under it, when it ends, who confirmed it last, the list. Times are in ms of the node's clock. A line is never removed
+-- before its end: a lease may have been confirmed under its list.
+--
+-- Returns -4 if the node has another memory. Otherwise returns 1 if this client's list is there now, or 0; for how many ms the
+-- oldest list has been there that this client knows; when this client last registered, or 0; the time; and a table of the other
+-- lists. Each has four entries: the list, for how many ms more it is in use, for how many ms more locks may be taken under it,
+-- who confirmed it last.
 
 local stamp, act, lease, own, who, fresh = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
 local record = redis.call('GET', KEYS[2])
@@ -29,7 +31,7 @@ for line in (redis.call('GET', KEYS[1]) or ''):gmatch('[^\n]+') do
   local since, confirmed, locks, ends, user, view = line:match('^(%d+) (%d+) (%d+) (%d+) (%S+) (.+)$')
   since, confirmed, locks, ends = tonumber(since), tonumber(confirmed), tonumber(locks), tonumber(ends)
   if ends and confirmed > now then
-    -- From before the clock was put back: counts from now, or it would be in use until its time comes once more.
+    -- The clock was put back since. The line counts from now, or it would last until the clock has caught up.
     since, confirmed, ends = math.min(since, now), now, now + ends - confirmed
     line = ('%.0f %.0f %.0f %.0f %s %s'):format(since, confirmed, locks, ends, user, view)
   end

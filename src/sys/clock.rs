@@ -1,6 +1,6 @@
-//! Time as leases have it: it goes on while the machine is suspended (R4).
+//! A clock for leases, which goes on while the machine is suspended (R4).
 //!
-//! On Linux, [`Instant`] stands still meanwhile, and with it every timer, while the nodes let keys expire.
+//! On Linux, [`Instant`] and all timers stand still meanwhile, but keys expire on the nodes.
 
 use std::fmt;
 use std::ops::Add;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// Who sleeps until a deadline is told this soon after the machine has resumed. Who asks is told at once.
+/// Interval of checks for a suspension. After a resume, timers are corrected this late; [`Clock::now`] is right at once.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
 /// A moment on a clock that goes on while the machine is suspended.
@@ -19,17 +19,17 @@ const LOOKS_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Moment(Instant);
 
 impl Moment {
-    /// How long after `earlier` it is; zero if it is before.
+    /// Returns the time since `earlier`; zero if that is later.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         self.0.saturating_duration_since(earlier.0)
     }
 
-    /// `None` if it is further away than can be told.
+    /// Returns the moment that much later. `None` if it cannot be represented.
     pub(crate) fn checked_add(self, duration: Duration) -> Option<Moment> {
         self.0.checked_add(duration).map(Moment)
     }
 
-    /// `None` if it is further away than can be told.
+    /// Returns the moment that much earlier. `None` if it cannot be represented.
     pub(crate) fn checked_sub(self, duration: Duration) -> Option<Moment> {
         self.0.checked_sub(duration).map(Moment)
     }
@@ -43,16 +43,16 @@ impl Add<Duration> for Moment {
     }
 }
 
-/// How long the machine has been suspended so far, since some fixed point; it never falls.
+/// Returns how long the machine has been suspended since a fixed point. Never falls.
 pub(crate) type Slept = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// The clock of one manager, shared by all that it has made.
+/// The clock of one manager, its nodes and its leases.
 #[derive(Clone)]
 pub(crate) struct Clock {
     slept: Slept,
-    /// What that said last, in milliseconds.
+    /// The last result of `slept`, in milliseconds.
     last_slept: Arc<AtomicU64>,
-    /// Counts the occasions on which clocks turned out to have jumped: deadlines are to be looked at anew.
+    /// The number of clock jumps noticed. After each, deadlines must be computed anew.
     jumps: Arc<watch::Sender<u64>>,
     leases: Arc<watch::Sender<usize>>,
 }
@@ -68,18 +68,18 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        // In this order: a suspension in between makes it neither earlier nor later than it is.
+        // In this order, a suspension between the two readings does no harm.
         let now = Instant::now();
         Moment(now + self.slept())
     }
 
-    /// The same for a little: unlike [`now`](Self::now), it does not notice a suspension since that was last asked for. One
-    /// reading of a clock instead of four, for what asks with each request, and may be wrong on the early side.
+    /// Returns the moment of an instant, for callers that ask with each request: one clock reading instead of the four of
+    /// [`now`](Self::now). Too early by a suspension that `now` has not noticed yet.
     pub(crate) fn roughly(&self, now: Instant) -> Moment {
         Moment(now + Duration::from_millis(self.last_slept.load(Relaxed)))
     }
 
-    /// How long the machine has been suspended so far.
+    /// Returns how long the machine has been suspended so far.
     pub(crate) fn slept(&self) -> Duration {
         let slept = (self.slept)();
         self.last_slept
@@ -87,22 +87,22 @@ impl Clock {
         slept
     }
 
-    /// When it is, or was, `moment` for timers, if the machine is not suspended before.
+    /// Returns the timers' instant of `moment`. A later suspension makes it wrong.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         moment.0.checked_sub(self.slept()).unwrap_or(moment.0)
     }
 
-    /// A clock has jumped: that of a node, or this one.
+    /// Reports that a clock has jumped: a node's, or this one.
     pub(crate) fn jumped(&self) {
         self.jumps.send_modify(|jumps| *jumps += 1);
     }
 
-    /// How often a clock has jumped, and notice of when it does.
+    /// Returns a receiver that changes when a clock has jumped.
     pub(crate) fn jumps(&self) -> watch::Receiver<u64> {
         self.jumps.subscribe()
     }
 
-    /// A lease exists for as long as this does.
+    /// Counts a lease until the returned value is dropped.
     pub(crate) fn lease(&self) -> Watched {
         self.leases.send_if_modified(|leases| {
             *leases += 1;
@@ -111,7 +111,6 @@ impl Clock {
         Watched(self.leases.clone())
     }
 
-    /// Whether any lease exists.
     pub(crate) fn has_leases(&self) -> bool {
         *self.leases.borrow() > 0
     }
@@ -144,7 +143,6 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// One lease that exists.
 pub(crate) struct Watched(Arc<watch::Sender<usize>>);
 
 impl Drop for Watched {
@@ -156,11 +154,11 @@ impl Drop for Watched {
     }
 }
 
-/// How long this machine has been suspended, as far as it can tell.
+/// Returns what measures this machine's suspensions. It measures none where the system does not show them.
 pub(crate) fn machine() -> Slept {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return linux::slept();
-    // Elsewhere `Instant` counts suspension (Windows), or nothing tells (macOS).
+    // On Windows, `Instant` includes suspensions. On macOS, nothing shows them.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     Arc::new(|| Duration::ZERO)
 }
@@ -175,13 +173,12 @@ mod linux {
 
     use super::Slept;
 
-    /// The three readings are this close together, unless the thread was interrupted.
+    /// Longest time in nanoseconds for three readings, unless the thread is interrupted.
     const CLOSE: i64 = 50_000;
     const TRIES: usize = 5;
     const NANOS_PER_MILLI: i64 = 1_000_000;
 
-    /// What the boot-time clock is ahead of the monotonic one, in whole milliseconds: the readings take time, and what is
-    /// less than that is no suspension.
+    /// Measures how far the boot-time clock gains on the monotonic one, in whole milliseconds: the readings take time.
     pub(super) fn slept() -> Slept {
         let base = ahead();
         let most = AtomicU64::new(0);

@@ -1,8 +1,8 @@
-//! Locking what several tasks share.
+//! Locks a mutex, also after a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The panic of one must not become that of all: nothing here stays locked for longer than a change that is whole by itself.
+/// Locks the mutex, also if a task panicked while it held the lock. Each change under a lock is complete by itself.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -48,7 +48,7 @@ impl Runtime {
         }
     }
 
-    /// Runs `work`, which lasts for as long as anybody may care. Calls `then` when it is dropped or over: the runtime has ended.
+    /// Runs `work`. When it completes, or is dropped because the runtime ends, marks the runtime as ended and calls `then`.
     pub(crate) fn watch(
         &self,
         work: impl Future<Output = ()> + Send + 'static,
@@ -64,10 +64,10 @@ impl Runtime {
         });
     }
 
-    /// Whether this is called on the runtime, and its timers may be used.
+    /// Returns whether this is called on the runtime, and the runtime's timers work.
     pub(crate) fn is_current(&self) -> bool {
         let is_it = |current: Handle| current.id() == self.handle.id();
-        // A handle can be entered when its runtime has ended.
+        // A handle can be entered although its runtime has ended.
         Handle::try_current().is_ok_and(is_it) && !self.ended.load(SeqCst)
     }
 }
@@ -80,7 +80,7 @@ impl Deref for Runtime {
     }
 }
 
-/// A runtime drops its tasks when it ends, and its timers after that.
+/// Notices the end of a runtime in time: a runtime drops its tasks first, and its timers after that.
 struct Sentinel<F: Fn()> {
     ended: Arc<AtomicBool>,
     then: F,
@@ -93,14 +93,14 @@ impl<F: Fn()> Drop for Sentinel<F> {
     }
 }
 
-/// tokio tells by a panic only. It is caught here, once, before anything depends on what is missing.
+/// Returns whether the current runtime has timers. tokio shows that by a panic only, which is caught here.
 fn has_timers() -> bool {
     catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
 fn has_io() -> bool {
     let Ok(socket) = net::UdpSocket::bind((net::Ipv4Addr::LOCALHOST, 0)) else {
-        // Connecting will tell.
+        // Unknown; connecting to nodes will show it.
         return true;
     };
     if socket.set_nonblocking(true).is_err() {

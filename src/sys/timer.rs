@@ -1,4 +1,4 @@
-//! Timers that work wherever a lock is used from.
+//! Timers that work on any runtime, and without one.
 
 mod thread;
 
@@ -10,10 +10,9 @@ use tokio::time::{Instant, Sleep};
 
 use crate::sys::runtime::Runtime;
 
-/// Waits until `at`. Where it is polled on the manager's runtime, that one's timers are used.
+/// Waits until `at`, by the manager's runtime if it is polled there, and by a thread otherwise.
 ///
-/// Anywhere else they may have no driver: other runtimes are built without timers, or there is none, or the manager's has ended
-/// or is not driven. A thread keeps the time there.
+/// Elsewhere, timers may not run: the runtime lacks them, there is none, or the manager's has ended or is not driven.
 pub(crate) fn sleep_until(runtime: &Runtime, at: Instant) -> impl Future<Output = ()> + Send + use<> {
     let runtime = runtime.clone();
     async move {
@@ -51,7 +50,7 @@ mod tests {
         sleep.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// Where there is no runtime, or only the handle of the one that has ended.
+    /// Without a runtime, and with the handle of one that has ended.
     #[test]
     fn a_timer_outlives_its_runtime() {
         for is_entered in [false, true] {
@@ -61,7 +60,7 @@ mod tests {
                 .unwrap();
             let home = runtime.block_on(async { Runtime::current().unwrap() });
             home.watch(std::future::pending(), || {});
-            // Set where it is polled first, and to be polled elsewhere.
+            // Polled first on the runtime, and elsewhere after that.
             let mut sleep = pin!(sleep_until(&home, Instant::now() + Duration::from_millis(100)));
             runtime.block_on(async {
                 let _ = is_over(sleep.as_mut());

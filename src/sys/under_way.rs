@@ -1,6 +1,6 @@
-//! The acquires under way, which a shutdown ends whether or not anybody polls them.
+//! The acquires under way, which a shutdown ends although their futures may not be polled (L3).
 //!
-//! A future that is kept and not polled holds what it has set on nodes, and nothing else could give that back.
+//! A future that is kept and not polled may have set keys. Only dropping it deletes them.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 
 use crate::sys::mutex::lock;
 
-/// Calls that return a `T`, until all of them are ended.
+/// Running calls that return a `T`, and that can be ended together.
 pub(crate) struct UnderWay<T>(Mutex<Calls<T>>);
 
 struct Calls<T> {
@@ -20,14 +20,13 @@ struct Calls<T> {
     ended: Option<End>,
 }
 
-/// Why calls were ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     ShutDown,
     RuntimeEnded,
 }
 
-/// Locked while it is polled, so that ending it waits for the poll.
+/// A call. It is locked while it is polled, so that `end` waits for the poll.
 struct Call<T>(Mutex<State<T>>);
 
 enum State<T> {
@@ -51,15 +50,13 @@ impl<T> UnderWay<T> {
         }))
     }
 
-    /// Runs `call`. An error if all calls are ended before it is over, or were before it began.
-    ///
-    /// Dropping the future drops the call.
+    /// Runs `call`. Fails if all calls are ended before it completes, or were ended before. Dropping the future drops the call.
     pub(crate) async fn run(&self, call: BoxFuture<'static, T>) -> Result<T, End> {
         let entry = self.enter(call)?;
         poll_fn(|cx| entry.call.poll(cx)).await
     }
 
-    /// Drops all calls, and every later one.
+    /// Drops all calls, and refuses every later one.
     pub(crate) fn end(&self, end: End) {
         let running = {
             let mut calls = lock(&self.0);
@@ -109,7 +106,7 @@ impl<T> Call<T> {
 impl<T> Drop for Entry<'_, T> {
     fn drop(&mut self) {
         let call = lock(&self.calls.0).running.remove(&self.number);
-        // Not under the lock: it may be the last to hold the future.
+        // Not under the lock: this may drop the future.
         drop(call);
     }
 }

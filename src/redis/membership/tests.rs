@@ -20,7 +20,7 @@ impl Client {
         }
     }
 
-    /// One that all nodes have admitted.
+    /// Returns a client for which the votes of all nodes count.
     fn admitted() -> Client {
         let mut client = Client::new();
         let admissions = client.look([0, 1, 2].map(answer));
@@ -32,7 +32,7 @@ impl Client {
         client
     }
 
-    /// Looks while all nodes are connected and these answer. Returns their admissions.
+    /// Looks while all nodes are connected and these nodes answer. Returns their admissions.
     fn look(&mut self, answers: impl IntoIterator<Item = LookAnswer>) -> Vec<(usize, Admission)> {
         let answers = Vec::from_iter(answers);
         let mut connected: Vec<(usize, MemoryId)> = (0..3).map(|number| (number, memory(number))).collect();
@@ -51,13 +51,12 @@ impl Client {
         decisions.into_iter().filter_map(admission).collect()
     }
 
-    /// Looks after a pause, when a single node answers.
     fn look_after(&mut self, pause: Duration, answer: LookAnswer) -> Option<Admission> {
         self.now = self.now + pause;
         self.look([answer]).pop().map(|(_, admission)| admission)
     }
 
-    /// For ten seconds, the node that has told of the list does not answer, and this one does.
+    /// Asserts that the objection lasts until the list's end, ten seconds later, while only this node answers.
     fn objects_until_the_end_of_the_list(&mut self, number: usize, why: &str) {
         for _ in 0..3 {
             let silent = self.look_after(3 * SECOND, answer(number)).unwrap();
@@ -72,7 +71,7 @@ fn memory(number: usize) -> MemoryId {
     MemoryId::from(number as u128)
 }
 
-/// The node has registered this client, and has known its list for long.
+/// Returns the answer of a node on which this client's list has stood for long.
 fn answer(number: usize) -> LookAnswer {
     LookAnswer {
         number,
@@ -90,7 +89,7 @@ fn answer(number: usize) -> LookAnswer {
     }
 }
 
-/// The node also tells of another list, in use for ten seconds more.
+/// Adds another list to the answer, in use for ten seconds more.
 fn beside(mut answer: LookAnswer, list: &[(usize, &str)]) -> LookAnswer {
     let node = |(id, address): &(usize, &str)| (Some(memory(*id)), Arc::from(*address));
     let view = View::new(list.iter().map(node));
@@ -140,7 +139,7 @@ fn a_doubt_ends_with_the_memory_that_it_is_about() {
     let other = [(7, "a"), (1, "b"), (2, "c")];
     client.now = client.now + SECOND;
     client.look([answer(0), beside(answer(1), &other)]);
-    // The node has the other memory now, and has told all of it.
+    // The node has the other memory now, and the other list is gone.
     let replaced = |number| LookAnswer {
         memory: if number == 0 { memory(7) } else { memory(number) },
         ..answer(number)
@@ -190,7 +189,7 @@ fn a_new_memory_waits_until_all_have_heard_of_it_whose_votes_count() {
     client.now = client.now + SECOND;
     let one_silent = client.look([new(), answer(1)]);
     assert_eq!(objection(&one_silent[0].1, client.now), Some("unregistered"));
-    // One that is silent for longer than a period has no votes any more.
+    // After more than a period, the silent node has no votes that count.
     client.now = client.now + PERIOD;
     let still_silent = client.look([new(), answer(1)]);
     assert_eq!(objection(&still_silent[0].1, client.now), None);
@@ -227,10 +226,10 @@ fn a_node_has_forgotten_if_it_knows_less_than_it_was_told() {
     };
     assert!(remembers(0, 0, 1_000));
     assert!(remembers(0, 1_000, 2_000));
-    // Put back to before the last time.
+    // Put back to before the last registration.
     assert!(!remembers(0, 1_000, 3_000));
-    // What it was told at 3 s has expired by then.
+    // The registration of 3 s has expired by then.
     assert!(remembers(0, 0, 13_000));
-    // Another memory never knew.
+    // Nothing was registered on another memory.
     assert!(remembers(7, 0, 14_000));
 }

@@ -30,12 +30,12 @@ pub(super) struct State {
     pub(super) prune_at: usize,
     /// What was sent and has no reply yet, in the order in which the replies come.
     pub(super) in_flight: VecDeque<InFlight>,
-    /// T4: when the connection was made, or the last reply came; and whether one has.
+    /// When the connection was made, or the last reply came (T4).
     pub(super) heard: Instant,
     pub(super) has_answered: bool,
-    /// The task that serves the connection: woken by replies, and when there may be something to send or to watch.
+    /// The task that serves the connection. Woken when there may be something to send, or a silence to watch.
     pub(super) task: Waker,
-    /// T4: until when nothing in flight need be doubted. `None` if nothing is watched.
+    /// When the serving task checks for a silent connection (T4). `None` if it does not.
     pub(super) watched_until: Option<Instant>,
     /// Why the connection cannot be written to any more.
     pub(super) broken: Option<Fault>,
@@ -69,8 +69,8 @@ impl State {
         self.link().is_some_and(|current| Arc::ptr_eq(current, link))
     }
 
-    /// Whether a request may be sent at once: nothing is queued, fewer than `MOST_CALLS` calls are in flight, and none is a batch.
-    /// After an acquire, its release finds the slower nodes like that.
+    /// Returns whether a request may be sent at once: nothing is queued, fewer than `MOST_CALLS` calls are in flight, and none is
+    /// a batch. So a release goes out at once to a node that has not answered the acquire yet.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.may_send() && !self.in_flight.iter().any(InFlight::is_batch)
     }
@@ -79,8 +79,7 @@ impl State {
         self.in_flight.iter().filter(|pending| pending.is_call()).count() < MOST_CALLS
     }
 
-    /// Puts something into the buffer of this connection. Where it is no longer the one in use, the sender of `pending` is
-    /// dropped.
+    /// Appends a command to the buffer of this connection. If another connection is in use by now, drops `pending`.
     pub(super) fn put(&mut self, link: &Arc<Link>, pending: InFlight, encode: impl FnOnce(&mut BytesMut)) {
         if !self.leads_over(link) {
             return;
@@ -91,7 +90,7 @@ impl State {
         }
     }
 
-    /// Awaits a reply.
+    /// Adds a call or command to those in flight.
     pub(super) fn watch(&mut self, pending: InFlight) {
         let due = pending.sent + pending.patience;
         if self.watched_until.is_none_or(|until| due < until) {
@@ -100,7 +99,7 @@ impl State {
         self.in_flight.push_back(pending);
     }
 
-    /// T4: when the connection is doubted, unless a reply comes. `None` if none is awaited.
+    /// Returns when the connection is doubted if no reply comes before (T4). `None` if nothing is in flight.
     pub(super) fn doubted_from(&self) -> Option<Instant> {
         let due = |pending: &InFlight| self.heard.max(pending.sent) + pending.patience;
         self.in_flight.iter().map(due).min()

@@ -13,7 +13,7 @@ use crate::testbed::Testbed;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A6: an acquire that is sent again may stand behind its own deletion. "No such key" is not the last word then.
+/// An acquire that is sent again may be behind its own deletion. "No such key" is then not final (A6).
 #[tokio::test]
 async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
     let testbed = Testbed::start(1).await.unwrap();

@@ -1,4 +1,4 @@
-//! Timers without a runtime: one thread for all of the process, as long as there are any.
+//! Timers without a runtime: one thread for the whole process, while there are any timers.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::sys::mutex::lock;
 
-/// How long the thread stays when there are no timers left.
+/// How long the thread stays without timers.
 const KEPT: Duration = Duration::from_secs(5);
 
 static TIMERS: Timers = Timers {
@@ -21,7 +21,7 @@ static TIMERS: Timers = Timers {
 
 struct Timers {
     state: Mutex<State>,
-    /// There is an earlier timer than before.
+    /// Notified when a new timer is the earliest.
     changed: Condvar,
 }
 
@@ -42,7 +42,7 @@ impl Alarm {
         Alarm { at, number: None }
     }
 
-    /// Ready at its time; wakes then, if it was polled before.
+    /// Returns `Ready` at its time. Before that, has the waker woken then.
     pub(super) fn poll(&mut self, waker: &Waker) -> Poll<()> {
         if Instant::now() >= self.at {
             return Poll::Ready(());
@@ -58,7 +58,7 @@ impl Alarm {
             let thread = std::thread::Builder::new().name("quorlock-timers".to_owned());
             state.has_thread = thread.spawn(keep_time).is_ok();
             if !state.has_thread {
-                // No thread is to be had at the moment: tried again at once.
+                // No thread could be started: poll again at once.
                 waker.wake_by_ref();
             }
         } else if is_first {
@@ -72,7 +72,7 @@ impl Drop for Alarm {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             let waker = lock(&TIMERS.state).due.remove(&(self.at, number));
-            // Not under the lock: it may be the last to hold a task.
+            // Not under the lock: this may drop a task.
             drop(waker);
         }
     }
