@@ -1,4 +1,4 @@
-//! A lock as a value: work on under it, and stop when it is lost.
+//! Holds a lock as a value, and stops the work if the lock is lost.
 //!
 //! ```text
 //! cargo run --features cli -- testbed -- cargo run --example guard
@@ -12,7 +12,7 @@ use quorlock::{Redlock, ReleaseOutcome};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let nodes =
-        std::env::var("QUORLOCK_NODES").map_err(|_| "QUORLOCK_NODES is to hold the URLs of the nodes")?;
+        std::env::var("QUORLOCK_NODES").map_err(|_| "set QUORLOCK_NODES to comma-separated node URLs")?;
     let redlock = Redlock::connect(nodes.split(',')).await?;
 
     let lease = redlock
@@ -23,10 +23,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
     println!("held: {}", lease.votes());
     if let Some(token) = lease.fencing_token() {
-        println!("fencing token {token}, for the store to refuse smaller ones");
+        println!("fencing token {token}: the store refuses smaller ones");
     }
     println!(
-        "believable for {:?} more, unless renewed; a watchdog sees to that",
+        "valid for {:?} more; the watchdog renews it in the background",
         lease.remaining()
     );
 
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ReleaseOutcome::Released => println!("released"),
         other => println!("{other}"),
     }
-    // Nothing was cancelled here, so this returns at once.
+    // Returns at once: no deletion is left in the background.
     redlock.shutdown().await;
     Ok(())
 }

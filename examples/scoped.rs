@@ -1,4 +1,4 @@
-//! Work that runs under a lock from its beginning to its end, and is cancelled if the lock is lost.
+//! Runs work under a lock, and cancels it if the lock is lost.
 //!
 //! ```text
 //! cargo run --features cli -- testbed -- cargo run --example scoped
@@ -12,7 +12,7 @@ use quorlock::{Redlock, RunError};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let nodes =
-        std::env::var("QUORLOCK_NODES").map_err(|_| "QUORLOCK_NODES is to hold the URLs of the nodes")?;
+        std::env::var("QUORLOCK_NODES").map_err(|_| "set QUORLOCK_NODES to comma-separated node URLs")?;
     let redlock = Redlock::connect(nodes.split(',')).await?;
 
     let outcome = redlock
@@ -25,11 +25,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await;
     match outcome {
         Ok(report) => println!("report: {report}"),
-        Err(RunError::Acquire(error)) => println!("somebody else does it today: {error}"),
+        Err(RunError::Acquire(error)) => println!("not started: {error}"),
         Err(RunError::Lost(lost)) => println!("cancelled half way: {lost}"),
         Err(error) => return Err(error.into()),
     }
-    // A clean-up may still be under way: it ends with the runtime.
+    // Deletions in the background would end with the runtime.
     redlock.shutdown().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One attempt: do it, or leave it to whoever has the lock. Held, out of reach and misconfigured are told apart.
+//! Makes one attempt, and tells "held" from an outage.
 //!
 //! ```text
 //! cargo run --features cli -- testbed -- cargo run --example try
@@ -11,7 +11,7 @@ use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let nodes =
-        std::env::var("QUORLOCK_NODES").map_err(|_| "QUORLOCK_NODES is to hold the URLs of the nodes")?;
+        std::env::var("QUORLOCK_NODES").map_err(|_| "set QUORLOCK_NODES to comma-separated node URLs")?;
     let redlock = Redlock::connect(nodes.split(',')).await?;
 
     let first = redlock.lock("leader").try_acquire().await?;
@@ -19,9 +19,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     match redlock.lock("leader").try_acquire().await {
         Ok(_) => return Err("two leaders".into()),
-        // Held by somebody else: the normal case, not a failure.
+        // Another client is the leader: no failure.
         Err(AcquireError::Held { votes, .. }) => println!("second: not the leader ({votes})"),
-        // Too few nodes answer. Nobody can be leader now; this is worth an alarm, and is never "held".
+        // Too few nodes vote. This is an outage, and never reported as "held".
         Err(error @ AcquireError::NoQuorum { .. }) => return Err(error.into()),
         Err(error) => return Err(error.into()),
     }
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let second = redlock.lock("leader").try_acquire().await?;
     println!("second: got it after the first released it");
-    // Dropping a lease releases it too, in the background; shutdown waits for that.
+    // Dropping a lease releases it in the background. `shutdown` waits for that.
     drop(second);
     redlock.shutdown().await;
     Ok(())

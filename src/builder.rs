@@ -1,4 +1,4 @@
-//! Making a manager: nodes, defaults, and the wait for a quorum.
+//! Builds a manager: nodes, defaults, and the wait for a quorum.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
 use crate::votes::{NodeVote, Votes};
 
-/// Once a quorum is up, the others get this long to be found misconfigured.
+/// The time to find other nodes misconfigured, once a quorum is up.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// Everything that can be set about a [`Redlock`]. The defaults are the safe ones.
+/// Builds a [`Redlock`]. The defaults are safe.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), quorlock::ConnectError> {
@@ -52,7 +52,7 @@ pub struct RedlockBuilder {
 impl Redlock {
     /// Connects to the nodes at `urls`, with the safe defaults of [`builder`](Self::builder).
     ///
-    /// Returns when a quorum of nodes is up. The others join by themselves later.
+    /// Returns when a quorum of nodes is up. The others join later.
     ///
     /// # Errors
     /// See [`RedlockBuilder::connect`].
@@ -66,7 +66,7 @@ impl Redlock {
         Redlock::builder().urls(urls).connect().await
     }
 
-    /// Everything that can be set about a manager.
+    /// Returns a builder, with safe defaults.
     pub fn builder() -> RedlockBuilder {
         RedlockBuilder::new()
     }
@@ -86,7 +86,7 @@ impl RedlockBuilder {
         }
     }
 
-    /// Adds a node by its URL; see [`NodeConfig`] for what it may look like.
+    /// Adds a node by its URL. [`NodeConfig`] describes the forms of URLs.
     pub fn url(self, url: impl AsRef<str>) -> Self {
         self.urls([url])
     }
@@ -98,7 +98,7 @@ impl RedlockBuilder {
         self
     }
 
-    /// Checks the name of a resource, as [`Redlock::lock`] will: for a program that wants to know before it connects.
+    /// Checks the name of a resource before connecting. [`acquire`](crate::LockRequest::acquire) makes the same check.
     ///
     /// # Errors
     /// [`OptionError::EmptyResource`], [`OptionError::LongResource`], [`OptionError::ReservedName`].
@@ -112,143 +112,140 @@ impl RedlockBuilder {
         self
     }
 
-    /// In front of every resource's name on the nodes. Default `quorlock:`; at most
-    /// [`MAX_PREFIX_BYTES`](crate::MAX_PREFIX_BYTES) bytes.
+    /// Sets the prefix of all keys on the nodes. Default `quorlock:`; at most [`MAX_PREFIX_BYTES`](crate::MAX_PREFIX_BYTES)
+    /// bytes.
     ///
-    /// With an empty prefix, locks are shared with other Redlock clients that use the resource's name as the key: the
-    /// value is a plain string there as here, released by compare-and-delete.
+    /// With an empty prefix, locks are shared with other Redlock clients that use the resource's name as the key. Their values
+    /// are plain strings, too, and released by compare-and-delete.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long [`connect`](Self::connect) waits for a quorum of nodes, and each try of a single node may take. Default 5 s.
+    /// Sets how long [`connect`](Self::connect) waits for a quorum, and how long one attempt to connect to a node may take.
+    /// Default 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Default of [`LockRequest::ttl`](crate::LockRequest::ttl): 30 s.
+    /// Sets the default [`ttl`](crate::LockRequest::ttl), instead of 30 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = ttl;
         self
     }
 
-    /// Default of [`LockRequest::node_budget`](crate::LockRequest::node_budget): a tenth of the TTL.
+    /// Sets the default [`node_budget`](crate::LockRequest::node_budget), instead of a tenth of the TTL.
     pub fn node_budget(mut self, budget: Duration) -> Self {
         self.defaults.node_budget = Some(budget);
         self
     }
 
-    /// How far clocks may drift apart. Default 1 % of the TTL and 2 ms.
+    /// Sets how far clocks may drift apart. Default 1 % of the TTL and 2 ms.
     pub fn drift(mut self, drift: Drift) -> Self {
         self.defaults.drift = drift;
         self
     }
 
-    /// Default of [`LockRequest::within`](crate::LockRequest::within): 10 s.
+    /// Sets the default [`within`](crate::LockRequest::within), instead of 10 s.
     pub fn within(mut self, limit: Duration) -> Self {
         self.defaults.wait = Wait::Within(limit);
         self
     }
 
-    /// Delays between attempts. Default 10 ms to 500 ms.
+    /// Sets the delays between attempts. Default 10 ms to 500 ms.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.defaults.backoff = backoff;
         self
     }
 
-    /// Default of [`LockRequest::watchdog`](crate::LockRequest::watchdog): on.
+    /// Sets the default [`watchdog`](crate::LockRequest::watchdog), instead of on.
     pub fn watchdog(mut self, on: bool) -> Self {
         self.defaults.watchdog = on;
         self
     }
 
-    /// Default of [`LockRequest::max_hold`](crate::LockRequest::max_hold): none.
+    /// Sets the default [`max_hold`](crate::LockRequest::max_hold), instead of none.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.defaults.max_hold = Some(most);
         self
     }
 
-    /// Default of [`LockRequest::fencing`](crate::LockRequest::fencing): on.
+    /// Sets the default [`fencing`](crate::LockRequest::fencing), instead of on.
     pub fn fencing(mut self, on: bool) -> Self {
         self.defaults.fencing = on;
         self
     }
 
-    /// Default of [`LockRequest::counter_retention`](crate::LockRequest::counter_retention): 24 hours, or ten times the TTL if
-    /// that is longer.
+    /// Sets the default [`counter_retention`](crate::LockRequest::counter_retention), instead of 24 hours or ten TTLs.
     pub fn counter_retention(mut self, retention: Duration) -> Self {
         self.defaults.retention = Some(retention);
         self
     }
 
-    /// Whether nodes whose memory has just begun (new, emptied, replaced, put back) give no locks until what they may have
-    /// forgotten has expired. The wait takes the [`guard_window`](Self::guard_window), and up to 5 s more. On by default.
+    /// Sets whether nodes that may have forgotten locks are left out: new, emptied, replaced or put back ones. On by default.
     ///
-    /// A node that forgets a lock can help a second client to it. A node that restarts within that time and keeps everything
-    /// (`appendonly yes`, `appendfsync always`) confirms leases at once, and gives new locks after up to 5 s. Where this is off, every
-    /// node votes at once, also while other clients still use the server that was at its address before: that is safe only if
-    /// nothing is ever held while nodes restart or move.
+    /// Such a node could help a second client to a lock. So it gives no locks ([`Fault::Restarted`]) until all forgotten locks
+    /// have expired: for the [`guard_window`](Self::guard_window), and up to 5 s more. A new set of nodes gives its first locks
+    /// that long after the first client has connected.
     ///
-    /// A node that is left out is a [`Fault::Restarted`]. A new set of nodes gives its first locks that long after the first client
-    /// has connected.
+    /// A node that restarts within that time with all its data (`appendonly yes`, `appendfsync always`) confirms leases at
+    /// once, and gives new locks after up to 5 s.
+    ///
+    /// If this is off, every node votes at once, also while other clients use the server that was at its address before. That
+    /// is safe only if no lock is held while nodes restart or move.
     pub fn restart_guard(mut self, on: bool) -> Self {
         self.defaults.restart_guard = on;
         self
     }
 
-    /// How long nodes whose memory has just begun are left out at least, and a sixth of it (up to 5 s) more; see
-    /// [`restart_guard`](Self::restart_guard). Default 30 s, or the TTL of this builder if that is longer. All clients of a prefix
-    /// should use the same.
+    /// Sets how long the [restart guard](Self::restart_guard) leaves a node out; a sixth of it (up to 5 s) is added. Default
+    /// 30 s, or the TTL of this builder if that is longer. All clients of a prefix should use the same window.
     ///
-    /// To be no shorter than the longest TTL that *anyone* uses on these nodes: longer TTLs are refused
-    /// ([`OptionError::TtlBeyondGuard`](crate::OptionError::TtlBeyondGuard)), whether or not the guard is on.
+    /// It must be at least the longest TTL that *any* client uses on these nodes. Longer TTLs are refused
+    /// ([`OptionError::TtlBeyondGuard`](crate::OptionError::TtlBeyondGuard)), also if the guard is off.
     pub fn guard_window(mut self, window: Duration) -> Self {
         self.defaults.guard_window = window;
         self
     }
 
-    /// How long this machine has been suspended so far, counted from any fixed point: it must never fall.
+    /// Sets a function that returns how long this machine has been suspended since some fixed point. The value must never fall.
     ///
-    /// Leases end by a clock that goes on while the machine is suspended. On Linux, the library reads it by itself; where it
-    /// does not (on macOS, say), something else may tell. Tests use it to suspend the machine without doing so.
+    /// Leases end by a clock that goes on while the machine is suspended. On Linux, the library reads that clock itself. On
+    /// other systems (macOS, for instance) it cannot. Tests simulate a suspension with this function.
     pub fn suspended_time(mut self, slept: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         self.slept = Arc::new(slept);
         self
     }
 
-    /// Where owner tokens come from with [`custom_nodes`](Self::custom_nodes): for simulations that are to be the same each time.
-    /// No number may ever come twice.
+    /// Sets the source of owner tokens for [`custom_nodes`](Self::custom_nodes), for simulations that can be repeated. It must
+    /// not return a number twice.
     ///
-    /// With real nodes, they always come from the system's random source.
+    /// For real nodes, owner tokens always come from the system's random source.
     #[cfg(feature = "simulation")]
     pub fn simulated_owner_tokens(mut self, source: impl Fn() -> u128 + Send + Sync + 'static) -> Self {
         self.owners = Arc::new(move || OwnerToken::from(source()));
         self
     }
 
-    /// Connects only to see how the nodes are ([`Redlock::nodes`]). Nothing is registered, so that a list of nodes that is tried
-    /// out does not get in the way of the list that others use; and no locks can be taken. A node without a record gets one, which
-    /// starts its guard.
+    /// Connects only to show the nodes' states ([`Redlock::nodes`]): no locks can be taken. The list of nodes is not
+    /// registered, so it cannot conflict with other lists. A node without a record gets one, which starts its guard.
     pub fn observe(mut self) -> Self {
         self.part = Part::Observer;
         self
     }
 
-    /// Takes locks that nobody else can want, whatever list of nodes others use: for measurements of single nodes. Locks that
-    /// others may want are not safe like this.
+    /// Takes locks whatever list of nodes other clients use: for measurements. Locks that other clients may want are not safe.
     #[doc(hidden)]
     pub fn unregistered(mut self) -> Self {
         self.part = Part::Alone;
         self
     }
 
-    /// Asks the nodes which lists of nodes clients use, and which clients. Takes no part itself.
+    /// Asks the nodes which clients use them, and with which lists of nodes. Registers nothing itself.
     ///
     /// # Errors
-    /// [`OptionError`] if a setting or URL makes no sense. Nodes that cannot be asked are in
-    /// [`Registrations::faults`].
+    /// [`OptionError`] if a setting or URL is invalid. Nodes that cannot be asked are in [`Registrations::faults`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -269,18 +266,19 @@ impl RedlockBuilder {
         Ok(registrations(configs, &self.prefix, self.connect_timeout).await)
     }
 
-    /// Connects to all nodes and returns when a quorum is up and gives locks as far as other clients are concerned, and every node
-    /// has been heard of, or a quarter of a second later. If a node is down, others get 2.5 s (by default) to object to this
-    /// client's list of nodes first; when the time-out ends before that, `connect` returns all the same. Nodes that are down join
-    /// by themselves when they come up.
+    /// Connects to all nodes. Returns when a quorum is up and every node has answered, or a quarter of a second after the
+    /// quorum. Nodes that are down join when they come up.
+    ///
+    /// If a node is down, `connect` first gives other clients 2.5 s (by default) to object to this client's list of nodes, but
+    /// never waits beyond its timeout.
     ///
     /// # Errors
-    /// * [`ConnectError::Options`]: a setting or URL makes no sense.
-    /// * [`ConnectError::Misconfigured`]: a node is a replica, a member of a cluster, or the same server as another.
-    /// * [`ConnectError::NoQuorum`]: too few nodes came up in time, each with its reason.
+    /// * [`ConnectError::Options`]: a setting or URL is invalid.
+    /// * [`ConnectError::Misconfigured`]: a node may not vote; it is a replica, for instance.
+    /// * [`ConnectError::NoQuorum`]: too few nodes came up in time.
     /// * [`ConnectError::OtherNodes`]: other clients use another list of nodes.
-    /// * [`ConnectError::NoRuntime`], [`ConnectError::IncompleteRuntime`]: not within a tokio runtime, or that has no timers, or
-    ///   no input and output. (tokio itself tells the latter with a panic, which is caught.)
+    /// * [`ConnectError::NoRuntime`], [`ConnectError::IncompleteRuntime`]: there is no tokio runtime, or it lacks timers, or
+    ///   input and output. (tokio reports a lack by a panic, which is caught.)
     ///
     /// # Cancel safety
     /// Dropping the future closes the connections.
@@ -327,7 +325,7 @@ impl RedlockBuilder {
         Ok(Redlock::from_parts(nodes, self.prefix, defaults, context))
     }
 
-    /// Uses nodes of your own making, for instance simulated ones, in place of those added before.
+    /// Uses your own implementations of [`Node`], for instance simulated ones, instead of the nodes added before.
     ///
     /// # Errors
     /// [`ConnectError::Options`], [`ConnectError::NoRuntime`], [`ConnectError::IncompleteRuntime`].
@@ -362,7 +360,7 @@ fn check_count(nodes: usize) -> Result<(), OptionError> {
     }
 }
 
-/// Waits until a quorum of nodes is up and none is known to be misconfigured.
+/// Waits until a quorum of nodes is up, and none is known to be misconfigured.
 async fn quorum_is_up(
     nodes: &[Arc<RedisNode>],
     timeout: Duration,
@@ -372,7 +370,7 @@ async fn quorum_is_up(
 ) -> Result<(), ConnectError> {
     let started = Instant::now();
     let end = started + timeout;
-    // A quorum that is gone again does not shorten the wait.
+    // A quorum that is lost again does not shorten the wait.
     let mut grace_end = None;
     let mut watches: Vec<watch::Receiver<NodeState>> = nodes.iter().map(|node| node.watch()).collect();
     loop {
@@ -390,7 +388,7 @@ async fn quorum_is_up(
             Some(Fault::OtherNodes(conflict)) if part == Part::Full => Some(conflict),
             _ => None,
         });
-        // A lock is to be had at once, so other clients get their time to be met.
+        // Locks must be available on return, so nodes do not count while other clients may still object to the list.
         let unsettled =
             |node: &&Arc<RedisNode>| matches!(node.left_out(guard), Some(Fault::Unsettled { .. }));
         let settled = up - nodes.iter().filter(unsettled).count().min(up) >= quorum(nodes.len());
@@ -410,7 +408,7 @@ async fn quorum_is_up(
                 None if settled || quorum_up && over => return Ok(()),
                 _ => {}
             }
-            // Waiting does not mend a wrong password.
+            // Waiting does not correct a wrong password.
             let hopeless = states.iter().filter(|state| is_hopeless(state)).count();
             if over || nodes.len() - hopeless < quorum(nodes.len()) {
                 return Err(ConnectError::NoQuorum {

@@ -1,4 +1,4 @@
-//! What all parts of one manager share.
+//! What all parts of one manager share: its runtime and clock, and what it knows of its nodes' clocks and silences.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use crate::node::{Node, OwnerToken};
 use crate::sys::clock::Clock;
 use crate::sys::runtime::Runtime;
 
-/// What all parts of one manager share: its runtime, its clock, and what is known of its nodes' clocks and silences.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) runtime: Runtime,
@@ -27,7 +26,6 @@ pub(crate) struct Context {
     owners: Owners,
 }
 
-/// Makes owner tokens.
 pub(crate) type Owners = Arc<dyn Fn() -> OwnerToken + Send + Sync>;
 
 impl fmt::Debug for Context {
@@ -62,13 +60,13 @@ impl Context {
 
     /// Runs `work` on the manager's runtime: for `limit` at most, and until the manager is closed.
     pub(crate) fn in_background(&self, limit: Duration, work: impl Future<Output: Send> + Send + 'static) {
-        // The timer is made there: the caller may be polled where there are none.
+        // The timer is created in the task: the caller may be polled where there are no timers.
         let limited = async move { timeout(limit, work).await.ok() };
         let closed = self.closed.clone();
         self.runtime.spawn(closed.run_until_cancelled_owned(limited));
     }
 
-    /// Takes note of how far a node's clock was put forward, which its answers have shown.
+    /// Records how far a node's clock was put forward, as its answers have shown.
     pub(crate) fn observe_clock(&self, number: usize, node: &dyn Node) {
         let advanced = u64::try_from(node.clock_advanced().as_micros()).unwrap_or(u64::MAX);
         if self.advanced[number].fetch_max(advanced, Relaxed) < advanced {
@@ -76,17 +74,14 @@ impl Context {
         }
     }
 
-    /// A node has answered.
     pub(crate) fn mark_responsive(&self, node: usize) {
         self.unresponsive[node].store(0, Relaxed);
     }
 
-    /// Marks a node as unresponsive until `until`.
     pub(crate) fn mark_unresponsive(&self, node: usize, until: Instant) {
         self.unresponsive[node].store(self.since_began(until), Relaxed);
     }
 
-    /// Returns whether a node is marked as unresponsive.
     pub(crate) fn is_unresponsive(&self, node: usize) -> bool {
         self.since_began(Instant::now()) < self.unresponsive[node].load(Relaxed)
     }

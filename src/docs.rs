@@ -1,14 +1,13 @@
-//! What is in the folder `docs/` of the source.
+//! The documents of the folder `docs/`.
 
-/// In place of a chart: rustdoc takes no files along, so the charts themselves are at the end of their page. As an image, for it
-/// is one in the source.
+/// Replaces the image of a chart. rustdoc copies no files, so the charts are at the end of the page.
 macro_rules! elsewhere {
     () => {
         "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'%20width='400'%20height='30'%3E%3Crect%20width='400'%20height='30'%20fill='white'/%3E%3Ctext%20x='8'%20y='20'%20font-family='sans-serif'%20font-size='14'%3EThe%20chart%20is%20at%20the%20end%20of%20this%20page.%3C/text%3E%3C/svg%3E"
     };
 }
 
-/// The picture itself, as a part of the page. A `pre`, for in nothing else may there be empty lines.
+/// Embeds a chart in the page. A `pre`, because no other element may contain empty lines.
 macro_rules! chart {
     ($file:literal) => {
         concat!(
@@ -19,7 +18,7 @@ macro_rules! chart {
     };
 }
 
-// The first definition of a link counts: those on the page lead to files, which rustdoc does not take along.
+// The first definition of a link counts. The page's own definitions lead to files, which rustdoc does not copy.
 #[doc = "[charts]: #charts"]
 #[doc = "[uncontended.json]: #raw-figures-and-how-to-run-it-again"]
 #[doc = "[threads.json]: #raw-figures-and-how-to-run-it-again"]

@@ -1,4 +1,4 @@
-//! One error per operation, with what each node said.
+//! One error per operation, with each node's answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,38 +14,37 @@ fn tries(attempts: u32, waited: Duration) -> String {
     format!("{attempts} attempt{plural} in {}", short(waited))
 }
 
-/// [`Redlock::connect`](crate::Redlock::connect) failed. Nothing is held anywhere.
+/// [`Redlock::connect`](crate::Redlock::connect) failed. No lock was taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// An option, a URL or the list of nodes makes no sense. Nothing was contacted.
+    /// A setting, a URL or the list of nodes is invalid. Nothing was sent.
     #[error(transparent)]
     Options(#[from] OptionError),
-    /// A node that answers may not vote, so the list of nodes is wrong: replicas, cluster members and duplicates are
-    /// refused rather than left out.
-    #[error("misconfigured: {}", unfit(.0))]
+    /// A node that answers may not vote: a replica, a cluster member, or the same server as another node, for instance.
+    #[error("some nodes may not vote; correct them, or the list of nodes: {}", unfit(.0))]
     Misconfigured(Votes),
-    /// No quorum of nodes could be reached in time.
-    #[error("no quorum of nodes within {}: {}", short(*.waited), missing(.votes))]
+    /// No quorum of nodes came up in time.
+    #[error("no quorum of nodes within {}, so no lock can be taken: {}", short(*.waited), missing(.votes))]
     NoQuorum {
-        /// How long was waited.
+        /// How long `connect` waited.
         waited: Duration,
-        /// What each node ran into. Nodes without an answer are up.
+        /// Why each node is not up. Nodes without an answer are up.
         votes: Votes,
     },
-    /// Other clients use another list of nodes on some of these nodes, and did so for as long as was waited.
+    /// Other clients used another list of nodes on some of these nodes until the timeout.
     #[error(transparent)]
     OtherNodes(Arc<ListConflict>),
     /// Not called within a tokio runtime.
-    #[error("not within a tokio runtime: connect needs one to run its connections on")]
+    #[error("there is no tokio runtime to run connections on: connect within one")]
     NoRuntime,
     /// The tokio runtime was built without a part that connections need.
     #[error(
-        "the tokio runtime was built without {needs}: build it with .enable_all(), for connections and leases need input, \
-         output and timers"
+        "the tokio runtime was built without {needs}, but connections and leases need timers, input and output: build it with \
+         .enable_all()"
     )]
     IncompleteRuntime {
-        /// What its builder was not told: `enable_time` or `enable_io`.
+        /// The missing method of its builder: `enable_time` or `enable_io`.
         needs: &'static str,
     },
 }
@@ -62,7 +61,7 @@ impl From<Unfit> for ConnectError {
 fn missing(votes: &Votes) -> String {
     let up = votes.outstanding();
     let mut text = format!(
-        "{up} of {} are up, {} are needed",
+        "{up} of {} nodes up, {} needed",
         votes.iter().count(),
         votes.quorum()
     );
@@ -87,81 +86,85 @@ fn unfit(votes: &Votes) -> String {
 
 /// A lock was not acquired.
 ///
-/// Whatever the attempts may have left on nodes is being deleted in the background until the nodes confirm, or the TTL
-/// has passed; [`Redlock::shutdown`](crate::Redlock::shutdown) waits for that.
+/// Keys that the attempts may have left on nodes are deleted in the background, until the nodes confirm or the TTL has passed.
+/// [`Redlock::shutdown`](crate::Redlock::shutdown) waits for that.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// An option or the resource's name makes no sense. Nothing was sent.
+    /// A setting or the resource's name is invalid. Nothing was sent.
     #[error(transparent)]
     Options(#[from] OptionError),
-    /// A quorum of nodes answered, and the lock is held (or was contended, and nobody got it in this attempt).
-    #[error("{resource:?} is held by someone else ({}): {votes}", tries(*.attempts, *.waited))]
+    /// A quorum of nodes answered, and the lock is held. Or several clients contended for it, and none got it in this attempt.
+    #[error("{resource:?} is already held ({}): {votes}", tries(*.attempts, *.waited))]
     Held {
-        /// What was to be locked.
+        /// The requested resource.
         resource: Arc<str>,
-        /// How many attempts were made.
+        /// The number of attempts.
         attempts: u32,
-        /// How long they took altogether.
+        /// How long they took together.
         waited: Duration,
-        /// What the nodes said in the last attempt.
+        /// The nodes' answers to the last attempt.
         votes: Votes,
     },
-    /// Fewer than a quorum of nodes answered: nobody can get any lock now. This is not "held".
-    #[error("no quorum for {resource:?} ({}): {votes}", tries(*.attempts, *.waited))]
+    /// Too few nodes voted: an outage, or the restart guard. The lock may be free or held. This is never reported as `Held`.
+    #[error("{resource:?} was not locked, because too few nodes voted ({}): {votes}", tries(*.attempts, *.waited))]
     NoQuorum {
-        /// What was to be locked.
+        /// The requested resource.
         resource: Arc<str>,
-        /// How many attempts were made.
+        /// The number of attempts.
         attempts: u32,
-        /// How long they took altogether.
+        /// How long they took together.
         waited: Duration,
-        /// What the nodes said in the last attempt.
+        /// The nodes' answers to the last attempt.
         votes: Votes,
     },
-    /// Other clients use another list of nodes on some of these nodes: no lock is taken as long as they do.
+    /// Other clients use another list of nodes on some of these nodes. No lock is taken as long as they do.
     #[error("{resource:?} was not locked ({}): {conflict}", tries(*.attempts, *.waited))]
     OtherNodes {
-        /// What was to be locked.
+        /// The requested resource.
         resource: Arc<str>,
-        /// How many attempts were made.
+        /// The number of attempts.
         attempts: u32,
-        /// How long they took altogether.
+        /// How long they took together.
         waited: Duration,
         /// Both lists.
         conflict: Arc<ListConflict>,
     },
-    /// A quorum granted the lock, but so late that nothing was left of its validity: by the clock of this machine, or by those
-    /// of nodes that were put forward meanwhile. Use a longer TTL, or look for what stops this process from running.
-    #[error("{resource:?} was granted too late to be valid ({}): {votes}", tries(*.attempts, *.waited))]
+    /// A quorum granted the lock, but too late: its validity had ended by this machine's clock, or by nodes' clocks that were
+    /// put forward meanwhile. Use a longer TTL, or find out what delays this process.
+    #[error(
+        "{resource:?} was granted too late to be valid, and given back ({}); use a longer TTL, or find out what delays this \
+         process: {votes}",
+        tries(*.attempts, *.waited)
+    )]
     TooLate {
-        /// What was to be locked.
+        /// The requested resource.
         resource: Arc<str>,
-        /// How many attempts were made.
+        /// The number of attempts.
         attempts: u32,
-        /// How long they took altogether.
+        /// How long they took together.
         waited: Duration,
-        /// What the nodes said in the last attempt.
+        /// The nodes' answers to the last attempt.
         votes: Votes,
     },
     /// [`Redlock::shutdown`](crate::Redlock::shutdown) was called.
-    #[error("this Redlock is shut down")]
+    #[error("this Redlock was shut down and takes no more locks: connect a new one")]
     ShutDown,
-    /// The tokio runtime that the manager was connected on has ended, and its connections with it.
+    /// The tokio runtime that the manager was connected on has ended.
     #[error(
-        "the tokio runtime that this Redlock was connected on has ended, and its connections with it: connect on a runtime \
-         that lives for as long as locks are taken"
+        "the tokio runtime that this Redlock was connected on has ended, and the connections with it: connect on a runtime \
+         that lives as long as locks are taken"
     )]
     RuntimeEnded,
 }
 
 impl AcquireError {
-    /// Returns whether the lock is held, which is no outage: [`AcquireError::Held`].
+    /// Returns whether the error is [`AcquireError::Held`], which is no outage.
     pub fn is_held(&self) -> bool {
         matches!(self, AcquireError::Held { .. })
     }
 
-    /// Returns whether the same call may succeed later. `false` if an option makes no sense, or the manager has ended.
+    /// Returns whether the same call may succeed later. `false` if a setting is invalid, or the manager has ended.
     pub fn is_retryable(&self) -> bool {
         !matches!(
             self,
@@ -169,7 +172,7 @@ impl AcquireError {
         )
     }
 
-    /// Returns the nodes' answers to the last attempt; `None` if there was no attempt that nodes could answer.
+    /// Returns the nodes' answers to the last attempt; `None` if no attempt was made, or for [`AcquireError::OtherNodes`].
     pub fn votes(&self) -> Option<&Votes> {
         match self {
             AcquireError::Held { votes, .. }
@@ -187,54 +190,54 @@ impl AcquireError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtendError {
-    /// No quorum confirmed. Nothing has changed: the old deadline stands, and extending may be tried again until then.
-    #[error("not extended, the old deadline stands: {votes}")]
+    /// No quorum confirmed. The deadline has not changed; try again until then.
+    #[error("the lease was not extended, and keeps its deadline; try again until then: {votes}")]
     NoQuorum {
-        /// What the nodes said.
+        /// The nodes' answers.
         votes: Votes,
     },
     /// The lease is lost.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The lease was released, or dropped.
-    #[error("the lease has been released")]
+    #[error("the lease was released or dropped, so it was not extended: acquire the lock again")]
     Released,
 }
 
-/// A lease is lost: stop what it protected.
+/// A lease is lost: stop the work that it protects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("lease on {resource:?} lost: {reason}")]
 #[non_exhaustive]
 pub struct Lost {
-    /// What was locked.
+    /// The locked resource.
     pub resource: Arc<str>,
-    /// How it was lost.
+    /// Why it was lost.
     pub reason: LossReason,
 }
 
-/// How a lease was lost.
+/// Why a lease was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// Its deadline passed before a renewal came through.
+    /// The deadline passed before a renewal was confirmed.
     Expired {
-        /// What the nodes said in the last failed renewal, if there was one.
+        /// The nodes' answers to the last renewal, if that failed. `None` if not.
         last_failure: Option<Votes>,
     },
-    /// A quorum of nodes answered that the key is gone, or someone else's: deleted by hand, evicted, or lost with a
-    /// node's memory.
+    /// So many nodes answered that the key is gone, or another client's, that no quorum can be left. The key was deleted by
+    /// hand, evicted, or lost with the nodes' data.
     Gone(Votes),
     /// [`max_hold`](crate::LockRequest::max_hold) was reached.
     MaxHold,
     /// The machine was suspended, and the lease expired meanwhile.
     Suspended {
-        /// For how long since the last renewal.
+        /// How long it was suspended since the last renewal.
         slept: Duration,
     },
-    /// The clocks of so many nodes were put forward that no quorum of them can be trusted to keep the key for the rest of its
-    /// time: keys expire by the node's clock. A renewal that was tried at once, if there was time for it, did not come through.
+    /// The clocks of so many nodes were put forward that no quorum is sure to keep the key until the deadline: keys expire by
+    /// the node's clock. If time was left, a renewal was tried at once and failed.
     ClockPutForward {
-        /// Whose clocks.
+        /// The names of these nodes.
         nodes: Vec<Arc<str>>,
     },
 }
@@ -242,7 +245,7 @@ pub enum LossReason {
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LossReason::Expired { last_failure: None } => f.write_str("it expired"),
+            LossReason::Expired { last_failure: None } => f.write_str("it was not renewed before it expired"),
             LossReason::Expired {
                 last_failure: Some(votes),
             } => {
@@ -252,32 +255,32 @@ impl fmt::Display for LossReason {
             LossReason::Suspended { slept } => {
                 write!(
                     f,
-                    "it expired while this machine was suspended, for {}",
+                    "it expired while this machine was suspended for {}",
                     short(*slept)
                 )
             }
             LossReason::ClockPutForward { nodes } => {
                 write!(
                     f,
-                    "it expired early: clocks were put forward on {}",
+                    "it expired early, because clocks were put forward on {}",
                     nodes.join(", ")
                 )
             }
-            LossReason::MaxHold => f.write_str("it was held for as long as allowed (max_hold)"),
+            LossReason::MaxHold => f.write_str("it was held for the longest time allowed (max_hold)"),
         }
     }
 }
 
-/// What became of a lease that was released (L1). A value, not an error: whatever it says, this lease is over.
+/// The outcome of a release. A value, not an error: the lease has ended in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "it may say that the lease had been lost before it was released"]
+#[must_use = "the lease may have been lost before it was released"]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// A quorum still held it, and deleted it.
+    /// A quorum still held the key, and deleted it.
     Released,
-    /// It was over before: the deadline had passed, or a quorum no longer knew it.
+    /// The lease had ended before: the deadline had passed, or a quorum no longer knew it.
     AlreadyGone,
-    /// Too many nodes gave no answer to tell. They are asked again in the background until the TTL has passed.
+    /// Too few nodes answered to tell. The others are asked again in the background until the TTL has passed.
     Uncertain(Votes),
 }
 
@@ -285,20 +288,20 @@ impl fmt::Display for ReleaseOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReleaseOutcome::Released => f.write_str("released"),
-            ReleaseOutcome::AlreadyGone => f.write_str("already gone: the lease had ended before"),
+            ReleaseOutcome::AlreadyGone => f.write_str("already gone: another client may hold the lock now"),
             ReleaseOutcome::Uncertain(votes) => write!(f, "release not confirmed by a quorum: {votes}"),
         }
     }
 }
 
-/// A scoped run did not come to its end under the lock.
+/// The work of a scoped run was not done under the lock.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The lock was not acquired; the work was not started.
+    /// The lock was not acquired, so the work was not started.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
-    /// The lease was lost; the work was cancelled (its future dropped) before the deadline.
+    /// The lease was lost, so the work was cancelled (its future dropped) before the deadline.
     #[error(transparent)]
     Lost(#[from] Lost),
 }

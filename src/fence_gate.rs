@@ -1,17 +1,16 @@
-//! The check of fencing tokens, for whoever keeps data in the process.
+//! The check of fencing tokens, for data in the process.
 
 use crate::protocol::token::FencingToken;
 
-/// Lets writes to one resource through unless a newer holder has written: the check of [`FencingToken`]s for data that
-/// a process keeps itself, in memory or in a file of its own.
+/// Refuses writes to one resource once a newer holder has written. It checks [`FencingToken`]s for data that a process keeps
+/// itself, in memory or in a file.
 ///
-/// It lives *with the data it protects, under the same lock*. Checking and writing have to be one step: if a holder could be
-/// admitted, then pause while the next one is admitted and writes, and then write, the check would have been
-/// for nothing. For the same reason the gate is kept wherever the data is kept: written to the same file in
-/// the same go (feature `serde`), and not started afresh over data that outlived the process.
+/// Keep the gate *with the data it protects, under the same lock*. The check and the write must be one step: otherwise a holder
+/// could be admitted, pause while the next one writes, and then write. If the data is in a file, write the gate to that file
+/// in the same step (feature `serde`).
 ///
-/// A gate is for one resource: the tokens of different ones have nothing to do with each other. For data in a database, let the
-/// database check; `docs/stores.md` shows how.
+/// A gate is for one resource: tokens of different resources cannot be compared. If the data is in a database, let the database
+/// check; `docs/stores.md` shows how.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -32,11 +31,11 @@ use crate::protocol::token::FencingToken;
 /// }
 ///
 /// let report = Mutex::default();
-/// let older = FencingToken::new(33).unwrap(); // as leases have them
+/// let older = FencingToken::new(33).unwrap(); // from two leases
 /// let newer = FencingToken::new(34).unwrap();
 ///
 /// write(&report, newer, "draft")?;
-/// write(&report, newer, "final")?; // one hold, several writes
+/// write(&report, newer, "final")?; // one lease, several writes
 /// let refused = write(&report, older, "from a holder that was paused").unwrap_err();
 /// assert_eq!(refused.seen, newer);
 /// assert_eq!(report.lock().unwrap().text, "final");
@@ -44,9 +43,9 @@ use crate::protocol::token::FencingToken;
 /// ```
 ///
 /// The token of a lease is `lease.fencing_token().ok_or("taken without fencing")?`: `None` only with
-/// [`fencing(false)`](crate::LockRequest::fencing), and then nothing is to be admitted.
+/// [`fencing(false)`](crate::LockRequest::fencing), and then no write may be admitted.
 ///
-/// With the feature `serde` it is kept as the largest token, an integer, or as nothing (`null`) while nobody has been admitted.
+/// With the feature `serde`, a gate is serialized as the largest admitted token, or as `null` before the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -54,32 +53,31 @@ pub struct FenceGate {
     highest: Option<FencingToken>,
 }
 
-/// A newer holder of the lock has written, so this one must not: its lease is over, whether it has noticed or not.
+/// A newer holder of the lock has written, so this write is refused: its lease has ended.
 ///
-/// Not to be tried again with the same token. Who still has work to do takes the lock again.
+/// Do not try again with this token. If there is work left, acquire the lock again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a newer holder of the lock has written, with fencing token {seen}: the write with {token} is refused"
+    "the write with fencing token {token} is refused, because a newer holder has written with {seen}: acquire the lock again"
 )]
 pub struct StaleToken {
-    /// The token that was refused.
+    /// The refused token.
     pub token: FencingToken,
-    /// The newest one that was admitted before.
+    /// The largest token that was admitted before.
     pub seen: FencingToken,
 }
 
 impl FenceGate {
-    /// A gate that has seen nobody, and lets the first one through. For data that nobody has written under the lock yet.
+    /// Returns a gate that admits any first token: for data that was never written under the lock.
     pub const fn new() -> FenceGate {
         FenceGate { highest: None }
     }
 
-    /// Lets the token through if it is at least as large as every one before. Equal ones are of the same hold, which may write
-    /// as often as it likes.
+    /// Admits a token that is at least as large as every one before. Equal tokens belong to one lease, which may write often.
     ///
     /// # Errors
     ///
-    /// [`StaleToken`] if a larger one was admitted before. The gate is as it was.
+    /// [`StaleToken`] if a larger token was admitted before. The gate stays as it was.
     pub fn admit(&mut self, token: FencingToken) -> Result<(), StaleToken> {
         match self.highest {
             Some(seen) if token < seen => Err(StaleToken { token, seen }),
@@ -90,7 +88,7 @@ impl FenceGate {
         }
     }
 
-    /// The largest token that was admitted; `None` before the first.
+    /// Returns the largest token that was admitted; `None` before the first.
     pub const fn highest(&self) -> Option<FencingToken> {
         self.highest
     }
@@ -126,7 +124,7 @@ mod tests {
         gate.admit(second).unwrap();
         assert_eq!(
             stale.to_string(),
-            "a newer holder of the lock has written, with fencing token 9: the write with 7 is refused"
+            "the write with fencing token 7 is refused, because a newer holder has written with 9: acquire the lock again"
         );
     }
 
@@ -161,7 +159,7 @@ mod tests {
                 gate.admit(token(6)).unwrap_err();
             }
         }
-        // What is no gate does not become an open one.
+        // Damaged text does not become a gate that admits every token.
         for json in ["0", "-1", "1.5", "9007199254740992", "\"7\"", "{}", "[]"] {
             assert!(serde_json::from_str::<FenceGate>(json).is_err(), "{json}");
         }

@@ -1,4 +1,4 @@
-//! Everything that can be set, each bound checked once.
+//! All settings, and the checks of their bounds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use crate::protocol::validity::validity;
 pub const MAX_RESOURCE_BYTES: usize = 1_024;
 /// Longest key prefix, in bytes of UTF-8.
 pub const MAX_PREFIX_BYTES: usize = 256;
-/// Shortest TTL. Whether it leaves any validity depends on the drift as well.
+/// Shortest TTL. A large drift needs a longer one.
 pub const MIN_TTL: Duration = Duration::from_millis(10);
 /// Longest TTL: 365 days.
 pub const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 3_600);
-/// Longest time to connect in: an hour.
+/// Longest connect timeout: an hour.
 pub const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(3_600);
-/// Longest [`counter_retention`](crate::LockRequest::counter_retention) other than for ever: ten times [`MAX_TTL`].
+/// Longest [`counter_retention`](crate::LockRequest::counter_retention), except [`Duration::MAX`]: ten times [`MAX_TTL`].
 pub const MAX_RETENTION: Duration = Duration::from_secs(3_650 * 24 * 3_600);
-/// F5: a counter outlives every lease that it has counted by far,
+/// Shortest retention in TTLs: a counter must outlive the leases that it has counted by far (F5).
 const RETENTION_IN_TTLS: u32 = 10;
-/// and what the clocks that counters start from may disagree by.
+/// Shortest retention: more than the clocks that counters start from may disagree by.
 const MIN_RETENTION: Duration = Duration::from_secs(5);
 const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 3_600);
-/// What the key of a resource's counter ends in (`redis/lock.lua`), and the key of a lock does not.
+/// The end of a counter's key (`redis/lock.lua`).
 const COUNTER_SUFFIX: &str = "#fence";
-/// The key of a node's record: the prefix, and this.
+/// The end of the key of a node's record, after the prefix.
 pub(crate) const RECORD_SUFFIX: &str = "#node";
-/// The key of the lists of nodes in use: the prefix, and this.
+/// The end of the key of the lists of nodes in use, after the prefix.
 pub(crate) const VIEWS_SUFFIX: &str = "#views";
-/// What the keys end in under which clients tell who they are.
+/// The end of the keys that describe clients.
 pub(crate) const CLIENT_SUFFIX: &str = "#client";
-/// What no key of a lock may end in. The last one is kept by version 0.1.
+/// Ends that a lock's key must not have. Version 0.1 uses the last one.
 const RESERVED: [&str; 5] = [
     COUNTER_SUFFIX,
     RECORD_SUFFIX,
@@ -40,118 +40,122 @@ const RESERVED: [&str; 5] = [
     CLIENT_SUFFIX,
     "#memory",
 ];
-/// R2: how long nodes that have restarted do not vote, unless a lock's TTL is longer. The default TTL.
+/// How long nodes that have restarted give no locks, unless a lock's TTL is longer (R2). Equals the default TTL.
 const DEFAULT_GUARD_WINDOW: Duration = Duration::from_secs(30);
 /// Most nodes in a set.
 pub const MAX_NODES: usize = 64;
 
-/// A setting that makes no sense. The message names the value and the bound.
+/// An invalid setting. The message names the value and its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
-    /// The resource has no name.
-    #[error("the resource name is empty")]
+    /// The resource's name is empty.
+    #[error("the resource name is empty: name what to lock")]
     EmptyResource,
     /// The resource's name is too long.
-    #[error("the resource name has {bytes} bytes; at most {MAX_RESOURCE_BYTES} are allowed")]
+    #[error("the resource name has {bytes} bytes: use at most {MAX_RESOURCE_BYTES}")]
     LongResource {
-        /// Its length.
+        /// The given length.
         bytes: usize,
     },
-    /// The resource's key would end like a key that is kept for other purposes: `#fence`, `#node`, `#views`, `#client`,
-    /// `#memory`.
-    #[error("the key {key:?} ends in {suffix:?}: that is kept for {}", if *suffix == COUNTER_SUFFIX { "fencing counters" } else { "what nodes are given to remember" })]
+    /// The resource's key has a reserved end: `#fence`, `#node`, `#views`, `#client` or `#memory`.
+    #[error("the key {key:?} ends in {suffix:?}, which is reserved for {}: use another resource name", if *suffix == COUNTER_SUFFIX { "fencing counters" } else { "records about nodes and clients" })]
     ReservedName {
-        /// Prefix and name.
+        /// The prefix and the name.
         key: Arc<str>,
-        /// What it must not end in.
+        /// The reserved end.
         suffix: &'static str,
     },
     /// The key prefix is too long.
-    #[error("the key prefix has {bytes} bytes; at most {MAX_PREFIX_BYTES} are allowed")]
+    #[error("the key prefix has {bytes} bytes: use at most {MAX_PREFIX_BYTES}")]
     LongPrefix {
-        /// Its length.
+        /// The given length.
         bytes: usize,
     },
     /// The TTL is out of bounds.
-    #[error("a TTL of {ttl:?} is out of bounds ({MIN_TTL:?} to 365 days)")]
+    #[error("a TTL of {ttl:?} is out of bounds: use {MIN_TTL:?} to 365 days")]
     Ttl {
-        /// As given.
+        /// The given value.
         ttl: Duration,
     },
     /// The TTL is longer than the guard window.
     #[error(
-        "a TTL of {ttl:?} is longer than the guard window of {window:?}: where nodes have lost data, or others use another list of \
-         nodes, the lock could be given to somebody else before it ends; give all clients of these nodes a guard_window of {ttl:?}"
+        "a TTL of {ttl:?} is longer than the guard window of {window:?}: if nodes lose data, or clients use different lists of \
+         nodes, another client could get the lock before it ends; give all clients of these nodes a guard_window of {ttl:?}"
     )]
     TtlBeyondGuard {
-        /// As given.
+        /// The given value.
         ttl: Duration,
         /// The guard window, or the manager's own TTL if that is longer.
         window: Duration,
     },
-    /// The drift eats up the whole TTL.
-    #[error("a TTL of {ttl:?} leaves no validity: the drift allowed for is {drift:?}")]
+    /// The drift is as long as the TTL.
+    #[error(
+        "a TTL of {ttl:?} leaves no validity, because the drift is {drift:?}: use a longer TTL, or less drift"
+    )]
     NoValidity {
-        /// As given.
+        /// The given value.
         ttl: Duration,
         /// The drift over that TTL.
         drift: Duration,
     },
     /// The per-node budget is out of bounds.
-    #[error("a node budget of {budget:?} is out of bounds: more than zero and less than the TTL of {ttl:?}")]
+    #[error(
+        "a node budget of {budget:?} is out of bounds: use more than zero, and less than the TTL of {ttl:?}"
+    )]
     NodeBudget {
-        /// As given.
+        /// The given value.
         budget: Duration,
-        /// The TTL it goes with.
+        /// The TTL.
         ttl: Duration,
     },
     /// `max_hold` is zero.
-    #[error("max_hold is zero: nothing could ever be held")]
+    #[error("max_hold is zero, so no lock could be held: use a longer time")]
     MaxHold,
-    /// The time to keep fencing counters for is out of bounds.
+    /// The counter retention is out of bounds.
     #[error(
-        "a counter retention of {retention:?} is out of bounds: at least {least:?} (ten times the TTL, and 5 s) and at most 3,650 days, or Duration::MAX for ever"
+        "a counter retention of {retention:?} is out of bounds: use at least {least:?} (ten times the TTL, and 5 s) and at most \
+         3,650 days, or Duration::MAX for ever"
     )]
     Retention {
-        /// As given.
+        /// The given value.
         retention: Duration,
-        /// Ten times the TTL, and 5 s.
+        /// The shortest retention: ten times the TTL, and 5 s.
         least: Duration,
     },
     /// The restart guard's window is out of bounds.
     #[error(
-        "a guard window of {window:?} is out of bounds: at most 365 days; to do without, turn the restart guard off"
+        "a guard window of {window:?} is out of bounds: use at most 365 days, also if the restart guard is off"
     )]
     GuardWindow {
-        /// As given.
+        /// The given value.
         window: Duration,
     },
-    /// The time to connect in is out of bounds.
+    /// The connect timeout is out of bounds.
     #[error(
-        "a connect timeout of {timeout:?} is out of bounds: more than zero, at most {MAX_CONNECT_TIMEOUT:?}"
+        "a connect timeout of {timeout:?} is out of bounds: use more than zero, and at most {MAX_CONNECT_TIMEOUT:?}"
     )]
     ConnectTimeout {
-        /// As given.
+        /// The given value.
         timeout: Duration,
     },
     /// There are no nodes.
-    #[error("no nodes: at least one is needed, and an odd number of three or more makes sense")]
+    #[error("no nodes are named: use three or five (one is enough for a test)")]
     NoNodes,
     /// There are too many nodes.
-    #[error("{nodes} nodes; at most {MAX_NODES} are allowed")]
+    #[error("{nodes} nodes are named: use at most {MAX_NODES}")]
     TooManyNodes {
-        /// How many.
+        /// Their number.
         nodes: usize,
     },
     /// The same address is listed twice.
-    #[error("node {name} is listed twice: it would vote twice")]
+    #[error("node {name} is listed twice, and would vote twice: list it once")]
     DuplicateNode {
         /// The address, without credentials.
         name: Arc<str>,
     },
     /// A node's URL cannot be used.
-    #[error("node URL {shown:?}: {reason}")]
+    #[error("the node URL {shown:?} cannot be used: {reason}")]
     Url {
         /// The URL without its credentials, or as much of it as could be understood.
         shown: Arc<str>,
@@ -160,18 +164,18 @@ pub enum OptionError {
     },
 }
 
-/// How long to try.
+/// How long an acquire keeps trying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// One attempt.
     Try,
-    /// Attempts until one wins or this much time has passed.
+    /// Attempts until one wins, or this time has passed.
     Within(Duration),
     /// Attempts for as long as a quorum of nodes answers.
     Forever,
 }
 
-/// The options of one lock call. A manager keeps its defaults in one of these.
+/// The options of one request, or a manager's defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct LockOptions {
     pub(crate) ttl: Duration,
@@ -184,7 +188,7 @@ pub(crate) struct LockOptions {
     pub(crate) retention: Option<Duration>,
     pub(crate) restart_guard: bool,
     pub(crate) guard_window: Duration,
-    /// The longest TTL that other clients reckon with.
+    /// The longest TTL that other clients allow for.
     pub(crate) longest_ttl: Duration,
     pub(crate) backoff: Backoff,
 }
@@ -208,7 +212,7 @@ impl Default for LockOptions {
     }
 }
 
-/// Checked [`LockOptions`], with the values that follow from them.
+/// Checked [`LockOptions`], and the values that follow from them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockSettings {
     /// The TTL that is set on the nodes, in whole milliseconds.
@@ -234,7 +238,7 @@ impl LockSettings {
 }
 
 impl LockOptions {
-    /// Returns these options as the defaults of a manager, whose own TTL may be longer than the guard window.
+    /// Returns these options as a manager's defaults. Its own TTL may be longer than the guard window.
     pub(crate) fn of_manager(self) -> LockOptions {
         LockOptions {
             longest_ttl: self.guard_window.max(self.ttl),
@@ -281,7 +285,7 @@ impl LockOptions {
             max_hold: self.max_hold,
             fencing: self.fencing,
             retention: self.retention(ttl)?,
-            // No lock outlives the longest TTL.
+            // The manager's own TTL may be longer than the window.
             guard: self.restart_guard.then(|| self.guard_window.max(ttl)),
         })
     }
@@ -354,7 +358,7 @@ mod tests {
         let eaten = settings(|o| o.drift = Drift::from_ppm(2_000_000, Duration::ZERO)).unwrap_err();
         assert_eq!(
             eaten.to_string(),
-            "a TTL of 30s leaves no validity: the drift allowed for is 60s"
+            "a TTL of 30s leaves no validity, because the drift is 60s: use a longer TTL, or less drift"
         );
     }
 

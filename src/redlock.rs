@@ -1,4 +1,4 @@
-//! The manager: a set of nodes, and attempts to lock on them.
+//! The manager: a set of nodes, and requests for locks on them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use crate::options::{self, LockOptions, Wait};
 use crate::sys::under_way::{End, UnderWay};
 use crate::waiting::{Queues, Retry};
 
-/// A set of independent Redis or Valkey masters on which locks are held.
+/// A set of independent Redis or Valkey masters that hold locks.
 ///
-/// Make one per process and clone it freely: clones share their connections, one per node, and a second one while anybody waits
-/// for a lock that is held in another process. It lives on the tokio runtime
-/// that it was connected on; locks may be taken from others too, and without one. When that runtime ends, its leases can no longer
-/// be extended, and calls say so.
+/// Create one per process and clone it freely. Clones share one connection per node, and a second one while a task waits for
+/// another process.
+///
+/// It uses the tokio runtime that it was connected on. Locks may be taken from other runtimes, and without one. When its
+/// runtime ends, leases can no longer be extended, and calls return an error.
 #[derive(Clone)]
 pub struct Redlock {
     inner: Arc<Inner>,
@@ -38,16 +39,17 @@ struct Inner {
     _open: DropGuard,
 }
 
-/// One node of a set, as it stands.
+/// The state of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStatus {
-    /// Its name: an address without credentials.
+    /// The node's name: an address without credentials.
     pub name: Arc<str>,
-    /// What is known of it.
+    /// Whether it is connected and may vote.
     pub state: NodeState,
-    /// Why it gives no new locks although it is up, for a lock with the manager's own TTL and window: the restart guard
-    /// ([`Fault::Restarted`](crate::node::Fault::Restarted)), or what other clients use
+    /// Why it gives no new locks although it is up, with the manager's own TTL and guard window; `None` if nothing prevents it.
+    ///
+    /// The restart guard ([`Fault::Restarted`](crate::node::Fault::Restarted)), or what other clients use
     /// ([`Fault::Replaced`](crate::node::Fault::Replaced), [`Fault::Unsettled`](crate::node::Fault::Unsettled),
     /// [`Fault::Unregistered`](crate::node::Fault::Unregistered), [`Fault::OtherNodes`](crate::node::Fault::OtherNodes)).
     pub left_out: Option<Fault>,
@@ -84,9 +86,9 @@ impl Redlock {
         }
     }
 
-    /// Begins to lock `resource`: any UTF-8 text of 1 to [`MAX_RESOURCE_BYTES`](crate::MAX_RESOURCE_BYTES) bytes.
+    /// Returns a request to lock `resource`: any UTF-8 text of 1 to [`MAX_RESOURCE_BYTES`](crate::MAX_RESOURCE_BYTES) bytes.
     ///
-    /// Nothing happens before [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or
+    /// Nothing is sent before [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or
     /// [`run`](LockRequest::run).
     pub fn lock(&self, resource: impl AsRef<str>) -> LockRequest {
         LockRequest {
@@ -96,7 +98,7 @@ impl Redlock {
         }
     }
 
-    /// The nodes, in the order in which they were configured.
+    /// Returns the nodes' states, in the order in which the nodes were configured.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         // The defaults were checked when the manager was made.
         let guard = self
@@ -113,14 +115,15 @@ impl Redlock {
         self.inner.nodes.iter().map(status).collect()
     }
 
-    /// Refuses new locks from now on, and ends every acquire under way with [`AcquireError::ShutDown`], also those whose futures
-    /// are kept and not polled. Then waits until everything that dropped leases, lost attempts and cancelled calls left on nodes is
-    /// deleted or has expired: at most for the longest TTL in use, and a node budget and a second more.
+    /// Refuses new locks, ends running acquires with [`AcquireError::ShutDown`], and waits until leftovers on nodes are gone.
     ///
-    /// Leases still held stay held; release them first. Call this before the runtime ends, for clean-ups end with it.
+    /// Acquires end even if their futures are kept and not polled. Leftovers come from dropped leases, lost attempts and
+    /// cancelled calls. They are deleted, or expire: after the longest TTL in use, a node budget and a second at most.
+    ///
+    /// Leases that are held stay held; release them first. Call this before the runtime ends: deletions end with it.
     ///
     /// # Cancel safety
-    /// Cancel safe; the clean-ups go on.
+    /// Cancel safe; the deletions go on.
     pub async fn shutdown(&self) {
         self.inner.acquires.end(End::ShutDown);
         self.inner.queues.close();
@@ -136,7 +139,7 @@ impl fmt::Debug for Redlock {
     }
 }
 
-/// A lock about to be taken. Settings made here override the manager's.
+/// A request for a lock. Its settings override the manager's.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is locked before acquire, try_acquire or run"]
 pub struct LockRequest {
@@ -146,84 +149,86 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    /// How long the lock lives on the nodes if it is not renewed. Default 30 s; 10 ms to 365 days, in whole milliseconds, and no longer
-    /// than the manager's [`guard_window`](crate::RedlockBuilder::guard_window) or its own TTL.
+    /// Sets how long the lock lives on the nodes if it is not renewed. Default 30 s; 10 ms to 365 days, rounded down to
+    /// milliseconds. At most the manager's [`guard_window`](crate::RedlockBuilder::guard_window), or its own TTL if longer.
     ///
-    /// A crashed holder blocks the resource for this long. Shorter means more renewals, and less time to bridge a pause
-    /// of this process or of the network.
+    /// A crashed holder blocks the resource for this long. A shorter TTL needs more renewals, and bridges shorter pauses of
+    /// this process or the network.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = ttl;
         self
     }
 
-    /// How long a single node may take to answer. Default a tenth of the TTL.
+    /// Sets how long one node may take to answer. Default a tenth of the TTL.
     pub fn node_budget(mut self, budget: Duration) -> Self {
         self.options.node_budget = Some(budget);
         self
     }
 
-    /// Keeps trying for this long (default 10 s), the last time at its very end. An attempt under way is finished, which
-    /// takes one node budget longer, or two where a fencing token needs a second round; two more after a stop of this process.
+    /// Keeps trying for this time, with a last attempt at its end. Default 10 s.
+    ///
+    /// The last attempt takes up to one node budget longer; two if a fencing token needs a second round. It takes two more
+    /// after a stop of this process.
     pub fn within(mut self, limit: Duration) -> Self {
         self.options.wait = Wait::Within(limit);
         self
     }
 
-    /// Keeps trying for as long as it takes, provided that a quorum of nodes answers: an outage of more than a TTL (and
-    /// more than 10 s) ends it with [`AcquireError::NoQuorum`]. Nodes that are left out for having restarted
-    /// ([`restart_guard`](crate::RedlockBuilder::restart_guard)) are no outage.
+    /// Keeps trying as long as a quorum of nodes answers. An outage of more than a TTL (and more than 10 s) ends it with
+    /// [`AcquireError::NoQuorum`].
+    ///
+    /// Nodes that the [`restart_guard`](crate::RedlockBuilder::restart_guard) leaves out are no outage.
     pub fn forever(mut self) -> Self {
         self.options.wait = Wait::Forever;
         self
     }
 
-    /// Whether a background task renews the lease every third of its TTL. On by default.
+    /// Sets whether a background task renews the lease every third of its TTL. On by default.
     pub fn watchdog(mut self, on: bool) -> Self {
         self.options.watchdog = on;
         self
     }
 
-    /// The lease is lost after this long, however often it is renewed: a bound for holders that are stuck. Off by default.
+    /// Ends the lease as lost after this time, however often it is renewed: a limit for holders that hang. Off by default.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.options.max_hold = Some(most);
         self
     }
 
-    /// `false` takes the lock without counting: there is no [fencing token](LeaseHandle::fencing_token). On by default.
+    /// Sets whether the lease gets a [fencing token](LeaseHandle::fencing_token). On by default; `false` counts nothing.
     ///
-    /// All users of a resource should agree: whoever takes it without fencing is not seen by the tokens of the others.
+    /// All users of a resource should agree: a lease without a token is not ordered with the others.
     pub fn fencing(mut self, on: bool) -> Self {
         self.options.fencing = on;
         self
     }
 
-    /// How long each node keeps a resource's counter, from when it was started. Default 24 hours, or ten times the TTL if
-    /// that is longer; at least ten times the TTL, and 5 seconds. [`Duration::MAX`] keeps it for ever, one small key for every resource
-    /// that was ever locked.
+    /// Sets how long each node keeps a resource's counter after it was started. Default 24 hours, or ten TTLs if that is
+    /// longer; at least ten TTLs, and 5 seconds. [`Duration::MAX`] keeps it for ever: one small key for each resource that was
+    /// ever locked.
     ///
-    /// A counter that has expired starts again from the node's clock, and so ahead of where it was: the order of tokens then
-    /// rests on clocks that agree to within this time.
+    /// An expired counter starts again from the node's clock, ahead of its old value. Tokens then rise only if clocks agree to
+    /// within this time.
     pub fn counter_retention(mut self, retention: Duration) -> Self {
         self.options.retention = Some(retention);
         self
     }
 
-    /// Acquires the lock, trying for as long as set by [`within`](Self::within) or [`forever`](Self::forever).
+    /// Acquires the lock. Keeps trying as set by [`within`](Self::within) or [`forever`](Self::forever).
     ///
-    /// Those who wait for the same resource with the same manager (or a clone of it) get it in the order in which they came, and
-    /// only the first of them asks the nodes. `attempts` in errors counts an acquire's own. Who waits for somebody in another
-    /// process is told of the release by the nodes, and does not poll; processes take turns.
+    /// Tasks that wait for one resource through one manager (or its clones) get the lock in the order in which they came. Only
+    /// the first of them asks the nodes; `attempts` in errors counts an acquire's own. The nodes notify waiters of releases by
+    /// other processes, so waiters do not poll. Processes take turns.
     ///
     /// # Errors
-    /// [`AcquireError::Held`] if somebody else has it, [`AcquireError::NoQuorum`] if too few nodes answer: each with what
-    /// every node said. [`AcquireError::RuntimeEnded`] once the runtime is gone that the manager was connected on.
+    /// [`AcquireError::Held`] if the lock is held, [`AcquireError::NoQuorum`] if too few nodes vote: both have every node's
+    /// answer. [`AcquireError::RuntimeEnded`] if the manager's runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe at any point: whatever was set on nodes is deleted in the background.
+    /// Cancel safe at any point: keys that were set on nodes are deleted in the background.
     ///
-    /// While it waits, it has its place among those of this process who want the lock, and those behind it wait until it has had
-    /// its turn. So poll it, spawn it, or drop it: a future that is kept and not polled, as `select!` on `&mut future` may leave
-    /// one, holds all of them up.
+    /// A waiting acquire has a place in the queue of this process, and the tasks behind it wait for it. So poll it, spawn it,
+    /// or drop it. A future that is kept and not polled, as after `select!` on `&mut future`, holds all of them up.
     pub async fn acquire(self) -> Result<Lease, AcquireError> {
         let inner = &self.redlock.inner;
         let settings = self.options.settings()?;
@@ -238,7 +243,7 @@ impl LockRequest {
             retry: Retry::new(self.options.wait, self.options.backoff, settings.ttl),
         };
         let call = match self.options.wait {
-            // A single attempt does not wait, for its turn neither.
+            // A single attempt does not queue.
             Wait::Try => acquire.once().boxed(),
             Wait::Within(_) | Wait::Forever => acquire.queued().boxed(),
         };
@@ -249,10 +254,11 @@ impl LockRequest {
         })
     }
 
-    /// Acquires the lock in a single attempt: the answer comes normally after one round trip, and within a
-    /// node budget; within two where a fencing token needs a second round. (A node that fails in the middle of that may cost
-    /// one more. So may what an earlier attempt has left on nodes: it is deleted first. After a stop of this process, it may take two
-    /// more: the client looks at its nodes first, and makes the attempt again.)
+    /// Acquires the lock in a single attempt. The answer normally comes after one round trip, and within a node budget.
+    ///
+    /// Each of these may add a node budget: a second round for the fencing token; a node that fails during that round;
+    /// leftovers of an earlier attempt, which are deleted first. After a stop of this process, the client checks its nodes and
+    /// repeats the attempt, which may add two.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -264,8 +270,8 @@ impl LockRequest {
         self.acquire().await
     }
 
-    /// Runs `work` under the lock: acquires it, renews it while `work` runs, releases it afterwards. If the lease is lost,
-    /// `work` is cancelled (its future dropped) shortly *before* the deadline.
+    /// Runs `work` under the lock: acquires it, renews it while `work` runs, and releases it afterwards. If the lease is lost,
+    /// `work` is cancelled (its future is dropped) shortly *before* the deadline.
     ///
     /// ```no_run
     /// # async fn rebuild() -> u32 { 0 }
@@ -277,10 +283,10 @@ impl LockRequest {
     /// # Ok(()) }
     /// ```
     ///
-    /// Cancelling takes effect where `work` awaits. Work that blocks its thread goes on past the deadline.
+    /// The cancellation takes effect when `work` awaits. Work that blocks its thread goes on past the deadline.
     ///
     /// # Errors
-    /// [`RunError::Acquire`] if `work` was never started, [`RunError::Lost`] if it was cancelled.
+    /// [`RunError::Acquire`] if `work` was not started, [`RunError::Lost`] if it was cancelled.
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` and releases the lock in the background.
@@ -298,7 +304,7 @@ impl LockRequest {
             output = work(lease.handle()) => Ok(output),
         };
         let released = lease.release().await;
-        tracing::debug!(%released, "scoped run over");
+        tracing::debug!(%released, "scoped run ended");
         outcome
     }
 

@@ -1,7 +1,8 @@
 //! One request to all nodes, until the verdict (A2 to A4).
 //!
-//! Entry points: [`Round::start`] sends, [`Round::verdict`] and [`Round::settle`] wait. `outstanding.rs` is one request to one node,
-//! `overdue.rs` the wait for nodes whose votes count again in a moment. This folder knows nothing of locks, leases or waiting.
+//! Entry points: [`Round::start`] sends, [`Round::verdict`] and [`Round::settle`] wait. `outstanding.rs` is one request to one
+//! node, `overdue.rs` the wait for nodes whose votes count again in a moment. This folder knows nothing of locks, leases or
+//! waiting.
 
 mod outstanding;
 mod overdue;
@@ -42,7 +43,7 @@ pub(crate) struct Round {
     /// When the nodes were last asked, and how long the latest answer took.
     asked: Instant,
     round_trip: Duration,
-    /// Requests without an answer. They are few, so all are polled whenever one is ready.
+    /// Requests without an answer: few, so all are polled whenever one is ready.
     outstanding: Vec<Outstanding>,
 }
 
@@ -121,7 +122,7 @@ impl Round {
         ask(&self.nodes, number, request, budget, &self.context)
     }
 
-    /// Waits for the next answer, and returns its node. `None` if no request is without an answer. Cancel safe.
+    /// Waits for the next answer, and returns its node. `None` if all have come. Cancel safe.
     pub(crate) async fn next_answer(&mut self) -> Option<usize> {
         let (call, answer) = take_next(&mut self.outstanding).await?;
         let number = call.number;
@@ -132,7 +133,7 @@ impl Round {
         Some(number)
     }
 
-    /// Returns whether the request was sent to this node once more (A8). Then a copy may still arrive, whatever the node has answered.
+    /// Returns whether the request was sent to this node once more (A8). A copy may then still arrive after the answer.
     pub(crate) fn was_sent_twice(&self, number: usize) -> bool {
         let is_out = |call: &Outstanding| call.number == number && call.lost.is_some();
         self.lost[number] || self.outstanding.iter().any(is_out)
@@ -146,14 +147,13 @@ impl Round {
             .for_each(|call| self.context.mark_unresponsive(call.number, until));
     }
 
-    /// Returns whether all nodes without an answer are marked so. Another attempt may have waited for them.
+    /// Returns whether all nodes without an answer are marked so, perhaps by another attempt.
     pub(crate) fn only_unresponsive_are_left(&self) -> bool {
         self.outstanding
             .iter()
             .all(|call| self.context.is_unresponsive(call.number))
     }
 
-    /// Returns how long the latest answer took.
     pub(crate) fn round_trip(&self) -> Duration {
         self.round_trip
     }
@@ -162,12 +162,10 @@ impl Round {
         &self.context
     }
 
-    /// Returns whether every request has an answer.
     pub(crate) fn is_over(&self) -> bool {
         self.outstanding.is_empty()
     }
 
-    /// Waits until a moment.
     pub(crate) fn until(&self, moment: Instant) -> impl Future<Output = ()> + Send + use<> {
         sleep_until(&self.context.runtime, moment)
     }
@@ -180,8 +178,8 @@ impl Round {
         self.tally.verdict()
     }
 
-    /// Voids the votes of nodes that have turned out to be other servers since they were asked, or to have lost their memory. Returns
-    /// whether there were any. The server in such a node's place may grant the same lock to another client.
+    /// Voids the votes of nodes that have lost their memory or were replaced since they were asked: they may grant the same
+    /// lock to another client. Returns whether there were any.
     pub(crate) fn void_stale_votes(&mut self) -> bool {
         let stale: Vec<usize> = (0..self.answers.len())
             .filter(|node| self.is_stale(*node))
@@ -193,7 +191,7 @@ impl Round {
         !stale.is_empty()
     }
 
-    /// Returns whether a node has said yes, and has turned out to be another server since.
+    /// Returns whether a node has said yes, and has lost its memory or been replaced since.
     pub(crate) fn is_stale(&self, node: usize) -> bool {
         let is_yes = |answer: &Answer| vote(answer) == Vote::Yes;
         self.answers[node].as_ref().is_some_and(is_yes) && self.nodes[node].epoch() != self.before[node].epoch
@@ -225,11 +223,10 @@ impl Round {
                 }
             }
         }
-        // Take in answers that have come by now, too. They tell an outage from a holder, and which nodes need no clean-up.
+        // Answers that have come by now tell an outage from a holder, and which nodes need no clean-up.
         while let Some(Some(_)) = self.next_answer().now_or_never() {}
     }
 
-    /// Drops the requests without an answer.
     pub(crate) fn abandon(&mut self) {
         self.outstanding.clear();
     }
@@ -239,7 +236,7 @@ impl Round {
         (self.answers, self.lost, self.outstanding) = (Vec::new(), Vec::new(), Vec::new());
     }
 
-    /// Takes out the requests without an answer, for another task to wait for.
+    /// Takes out the requests without an answer, so that another task can wait for them.
     pub(crate) fn take_outstanding(&mut self) -> Vec<Outstanding> {
         std::mem::take(&mut self.outstanding)
     }
@@ -267,7 +264,6 @@ impl Round {
         &self.tally
     }
 
-    /// Returns the nodes' answers so far, in the nodes' order.
     pub(crate) fn answers(&self) -> impl ExactSizeIterator<Item = Option<&Answer>> {
         self.answers.iter().map(Option::as_ref)
     }
@@ -291,10 +287,9 @@ impl Round {
     }
 }
 
-/// Returns the fault that replaces a void vote. The key may be there all the same, so it is one that may have been executed.
+/// Returns the fault that replaces a void vote. The node may have the key, so the fault is one that may have been executed.
 fn stale_vote() -> Fault {
     Fault::ConnectionLost {
-        reason: "the node has turned out to be another server, or to have lost its memory, since it voted"
-            .into(),
+        reason: "the node has lost its memory since it voted, or is another server now".into(),
     }
 }

@@ -1,4 +1,4 @@
-//! The nodes' answers in one round, and what they amount to.
+//! The nodes' answers in one round.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use crate::node::{Fault, ListConflict, OwnerToken, Reply};
 use crate::protocol::quorum::{Vote, quorum};
 
-/// What each node said in one round.
+/// Each node's answer in one round.
 ///
-/// `Display` sums up in one line: the counts first, then each node that did not say yes.
+/// `Display` writes one line: the counts, then each node's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Votes(Vec<NodeVote>);
 
-/// What one node said.
+/// One node's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeVote {
     /// The node's name: an address without credentials.
     pub node: Arc<str>,
-    /// Its answer, or `None` if the round was settled before it came.
+    /// Its answer; `None` if the round was decided before it came.
     pub answer: Option<Result<Reply, Fault>>,
 }
 
@@ -45,7 +45,7 @@ impl Votes {
         Votes(votes)
     }
 
-    /// The same, so much later.
+    /// Returns the same votes after some time: less of it remains until held keys expire.
     pub(crate) fn aged(&self, age: Duration) -> Votes {
         let mut votes = self.clone();
         for vote in &mut votes.0 {
@@ -60,7 +60,7 @@ impl Votes {
         votes
     }
 
-    /// Takes refusals by tokens for which `is_own_leftover` holds for faults. Returns whether a quorum may be had without them.
+    /// Turns refusals by own leftovers into faults. Returns whether there may be a quorum once these keys are deleted.
     pub(crate) fn disregard(&mut self, mut is_own_leftover: impl FnMut(usize, OwnerToken) -> bool) -> bool {
         let mut own = 0;
         for (node, vote) in self.0.iter_mut().enumerate() {
@@ -76,18 +76,18 @@ impl Votes {
         own > 0 && self.yes() + self.outstanding() + own >= self.quorum()
     }
 
-    /// The same, but for what the node has said since.
+    /// Replaces a node's answer by a later one.
     pub(crate) fn correct(&mut self, node: usize, answer: Result<Reply, Fault>) {
         self.0[node].answer = Some(answer);
     }
 
-    /// Whether a quorum of nodes answered, whatever they said (R5).
+    /// Returns whether a quorum of nodes answered, with yes or no (R5).
     pub(crate) fn responsive(&self) -> bool {
         self.yes() + self.no() >= self.quorum()
     }
 
-    /// Whether no quorum of nodes is there, as far as they were heard. Those that are left out because they have restarted are
-    /// there, and will vote (R2).
+    /// Returns whether so many nodes have failed that no quorum is left. Nodes that are left out for a while, by the restart
+    /// guard for instance, have not failed (R2).
     pub(crate) fn out_of_reach(&self) -> bool {
         let gone = |vote: &&NodeVote| {
             let answer = vote.answer.as_ref();
@@ -96,13 +96,12 @@ impl Votes {
         self.0.len() - self.0.iter().filter(gone).count() < self.quorum()
     }
 
-    /// Whether a node has failed like that.
     pub(crate) fn any_fault(&self, is_it: impl Fn(&Fault) -> bool) -> bool {
         let answers = self.0.iter().filter_map(|vote| vote.answer.as_ref());
         answers.filter_map(|answer| answer.as_ref().err()).any(is_it)
     }
 
-    /// The other list of nodes that is in use, if that is why nodes gave no vote.
+    /// Returns the other list of nodes in use; `None` if no node refused for that reason.
     pub(crate) fn conflict(&self) -> Option<Arc<ListConflict>> {
         self.0.iter().find_map(|vote| match &vote.answer {
             Some(Err(Fault::OtherNodes(conflict))) => Some(conflict.clone()),
@@ -110,37 +109,37 @@ impl Votes {
         })
     }
 
-    /// The nodes' votes, in the order in which the nodes were configured.
+    /// Returns the nodes' votes, in the configured order of the nodes.
     pub fn iter(&self) -> impl Iterator<Item = &NodeVote> {
         self.0.iter()
     }
 
-    /// How many nodes did what was asked.
+    /// Returns how many nodes did what was asked.
     pub fn yes(&self) -> usize {
         self.count(Some(Vote::Yes))
     }
 
-    /// How many nodes answered and declined.
+    /// Returns how many nodes refused.
     pub fn no(&self) -> usize {
         self.count(Some(Vote::No))
     }
 
-    /// How many nodes gave no vote because of a fault.
+    /// Returns how many nodes gave no vote because of a fault.
     pub fn faults(&self) -> usize {
         self.count(Some(Vote::Fault))
     }
 
-    /// How many nodes were not waited for, because the others had settled the round.
+    /// Returns how many nodes had not answered when the others had decided the round.
     pub fn outstanding(&self) -> usize {
         self.count(None)
     }
 
-    /// How many "yes" it takes: N/2 + 1 of the configured nodes.
+    /// Returns how many "yes" are needed: N/2 + 1 of the N configured nodes.
     pub fn quorum(&self) -> usize {
         quorum(self.0.len())
     }
 
-    /// The longest time until a holder's key expires, of those that were seen and do expire.
+    /// Returns the longest time until a holder's key expires; `None` if no such key was seen.
     pub fn longest_remaining(&self) -> Option<Duration> {
         self.0
             .iter()
@@ -179,7 +178,6 @@ impl fmt::Display for Votes {
             write!(f, "{separator}{count} {what}")?;
             separator = ", ";
         }
-        // What has as good as ended is not worth a word.
         if let Some(remaining) = self.longest_remaining().filter(|time| time.as_millis() > 0) {
             write!(f, " (held for at most {} more)", short(remaining))?;
         }
@@ -192,7 +190,7 @@ impl fmt::Display for Votes {
     }
 }
 
-/// Returns a duration for people, to the millisecond.
+/// Returns a readable duration, to the millisecond.
 pub(crate) fn short(duration: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_millis(
         u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),

@@ -1,14 +1,14 @@
-//! Delays between attempts: a floor, a cap, full jitter in between (W4).
+//! Delays between attempts: a floor, a cap, full jitter (W4).
 
 use std::time::Duration;
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// How long to wait between two attempts on a lock that is held.
+/// The delays between attempts on a lock that is held. Default: 10 ms to 500 ms.
 ///
-/// The n-th delay is drawn evenly from `floor ..= min(cap, floor x 2^n)` ("full jitter": contenders that collided
-/// once are unlikely to collide again). Defaults: 10 ms and 500 ms.
+/// The n-th delay is drawn evenly from `floor ..= min(cap, floor x 2^n)` (full jitter). So clients that collided once are
+/// unlikely to collide again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     floor: Duration,
@@ -16,9 +16,9 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Delays of at least `floor` and at most `cap`. A cap below the floor counts as the floor.
+    /// Returns delays of at least `floor` and at most `cap`. A cap below the floor counts as the floor.
     ///
-    /// Both are taken into the range from 1 ms (contenders must never spin) to one hour.
+    /// Both are limited to the range from 1 ms to one hour.
     pub fn new(floor: Duration, cap: Duration) -> Self {
         let floor = floor.clamp(SHORTEST, LONGEST);
         Backoff {
@@ -27,7 +27,7 @@ impl Backoff {
         }
     }
 
-    /// The delay before attempt `retry` (1 is the first retry), given `random`, evenly distributed over all of `u32`.
+    /// Returns the delay before a retry; 1 is the first. `random` is evenly distributed over `u32`.
     pub(crate) fn delay(&self, retry: u32, random: u32) -> Duration {
         let ceiling = match 1u32.checked_shl(retry) {
             Some(factor) => self.floor.saturating_mul(factor).min(self.cap),

@@ -1,22 +1,21 @@
-//! Split votes are settled by the votes themselves (W3).
+//! Split votes: several contenders hold some nodes each, and none holds a quorum (W3).
 //!
-//! Where several contenders have some nodes each and none has a quorum, every one of them sees who has which: held replies
-//! name the holder's token. So all can tell who is to go on. It keeps its votes and asks again for the others, who give
-//! theirs back. If they do not see the same, or somebody is gone, nothing is lost but a little time: nobody may believe to
-//! hold the lock for having been elected.
+//! A refusal names the token that holds the node's key, so each contender knows all votes, and which contender goes on: it
+//! keeps its votes and asks the other nodes again. The others give their votes back. If contenders see different votes, or
+//! one is gone, this costs only time: a lock is won by a quorum of grants, not by an election.
 
 use super::quorum::quorum;
 
-/// Who has one node's vote.
+/// Which contender has a node's vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ballot<T> {
     Ours,
     Theirs(T),
-    /// Somebody's who takes no part in elections; or the node is silent, or failed.
+    /// No contender: the node is silent or has failed, or its key holds something else.
     Nobodys,
 }
 
-/// The token with most votes, of equals the smallest, and how many it has.
+/// Returns the token with most votes (of equals, the smallest), and its votes. `None` if there are no votes.
 fn first<T: Ord + Copy>(mut tokens: Vec<T>) -> Option<(usize, T)> {
     tokens.sort_unstable();
     tokens
@@ -26,14 +25,14 @@ fn first<T: Ord + Copy>(mut tokens: Vec<T>) -> Option<(usize, T)> {
         .min_by_key(|(votes, _)| tokens.len() - votes)
 }
 
-/// Whose token a quorum of `nodes` nodes has, of those that are known to have one.
+/// Returns the token that a quorum of `nodes` nodes hold; `None` if there is none.
 pub(crate) fn holder<T: Ord + Copy>(tokens: Vec<T>, nodes: usize) -> Option<T> {
     first(tokens)
         .filter(|(votes, _)| *votes >= quorum(nodes))
         .map(|(_, token)| token)
 }
 
-/// Whether the contender with the token `ours` is the one to go on. Most votes win; of equals, the smallest token.
+/// Returns whether the contender with the token `ours` goes on. Most votes win; of equals, the smallest token.
 pub(crate) fn is_elected<T: Ord + Copy>(ours: T, ballots: &[Ballot<T>]) -> bool {
     let nodes = ballots.len();
     let tokens: Vec<T> = ballots
@@ -44,11 +43,11 @@ pub(crate) fn is_elected<T: Ord + Copy>(ours: T, ballots: &[Ballot<T>]) -> bool 
             Ballot::Nobodys => None,
         })
         .collect();
-    // Nodes of which nothing can be had are as good as held.
+    // Even with all of these nodes, no contender would have a quorum.
     if tokens.len() < quorum(nodes) {
         return false;
     }
-    // With a quorum, it is no election but a lock that is held.
+    // A token with a quorum is not elected: it holds the lock.
     first(tokens).is_some_and(|(votes, token)| token == ours && votes < quorum(nodes))
 }
 
@@ -57,7 +56,7 @@ mod tests {
     use super::Ballot::{Nobodys, Ours, Theirs};
     use super::*;
 
-    /// All ways to spread the votes of `nodes` nodes over `contenders` and nobody.
+    /// Returns all ways to spread the votes of `nodes` nodes over contenders, numbered from 1; 0 is none.
     fn spreads(nodes: u32, contenders: u32) -> impl Iterator<Item = Vec<u32>> {
         (0..(contenders + 1).pow(nodes)).map(move |world| {
             (0..nodes)
@@ -66,7 +65,7 @@ mod tests {
         })
     }
 
-    /// As seen by one of the contenders, who are numbered from 1.
+    /// Returns the ballots as one contender sees them.
     fn seen_by(contender: u32, spread: &[u32]) -> Vec<Ballot<u32>> {
         let ballot = |holder: &u32| match *holder {
             0 => Nobodys,

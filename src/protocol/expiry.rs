@@ -1,16 +1,15 @@
-//! Until when a quorum of nodes keeps a lock (E1), when their clocks may be put forward.
+//! Until when a quorum of nodes keeps a lock's key, although clocks may be put forward (E1).
 
 use std::time::Duration;
 
 use super::quorum::quorum;
 
-/// Until when each node keeps the lock at least. Times are counted from when the lock was acquired.
+/// Until when each node keeps a lock's key, at least. Times count from before the acquire was sent (`t0`).
 ///
-/// Keys expire by the node's clock. A node whose clock is put forward lets all of them expire that much earlier, and so
-/// does not count as keeping one for longer than that.
+/// Keys expire by the node's clock. If that is put forward, its keys expire that much earlier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expiries {
-    /// What was confirmed, and by how much the node's clock had been put forward when that was asked for.
+    /// Until when each node has confirmed the key, and how far its clock had been put forward when it was asked.
     confirmed: Vec<Option<(Duration, Duration)>>,
 }
 
@@ -21,7 +20,7 @@ impl Expiries {
         }
     }
 
-    /// The node keeps the lock until `until`. Its clock had been put forward by `advanced` altogether when it was asked to.
+    /// Records that a node keeps the key until `until`. `advanced`: how far its clock had been put forward when it was asked.
     pub(crate) fn confirm(&mut self, node: usize, until: Duration, advanced: Duration) {
         let now = Some((until, advanced));
         let reach =
@@ -31,8 +30,8 @@ impl Expiries {
         }
     }
 
-    /// Until when a quorum of nodes keeps it, if their clocks have been put forward by `advanced` by now. Zero where there is no
-    /// quorum.
+    /// Returns until when a quorum of nodes keeps the key; zero without a quorum. `advanced`: how far each clock has been put
+    /// forward by now.
     pub(crate) fn quorum_until(&self, advanced: impl Fn(usize) -> Duration) -> Duration {
         let mut untils: Vec<Duration> = (self.confirmed.iter().enumerate())
             .filter_map(|(node, confirmed)| {
@@ -47,7 +46,7 @@ impl Expiries {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// The nodes that keep it for less long than they confirmed.
+    /// Returns the nodes that keep the key for less time than they confirmed.
     pub(crate) fn shortened(&self, advanced: impl Fn(usize) -> Duration) -> impl Iterator<Item = usize> {
         let confirmed = self.confirmed.iter().enumerate();
         confirmed.filter_map(move |(node, confirmed)| {
@@ -92,7 +91,7 @@ mod tests {
         assert_eq!(expiries.shortened(one).collect::<Vec<_>>(), [1]);
         assert_eq!(expiries.quorum_until(|_| secs(5)), secs(25));
         assert_eq!(expiries.quorum_until(|_| secs(31)), Duration::ZERO);
-        // Asked again, the node knows its own clock.
+        // A new confirmation counts by the clock as it is by then.
         (0..3).for_each(|node| expiries.confirm(node, secs(40), secs(5)));
         assert_eq!(expiries.quorum_until(|_| secs(5)), secs(40));
         assert_eq!(expiries.shortened(|_| secs(5)).count(), 0);

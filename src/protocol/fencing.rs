@@ -1,39 +1,39 @@
 //! Which fencing token may be issued, and when (F2, F3).
 //!
-//! Each node counts the grants of a resource. The largest counter among the grants is not enough: the next holder may be
-//! granted by nodes that are behind, and would get a smaller one. So a token is issued only once a quorum of nodes is
-//! *certified* for it: there was a moment in this attempt at which the node's counter was the token while it held the
-//! attempt's key. Any later quorum has one of these nodes in it, and counts on from there.
+//! Each node counts the grants of a resource. The largest counter among the grants is not enough: nodes that are behind may
+//! grant the next lock, and give it a smaller one. So a token is issued only once a quorum of nodes is *certified* for it. A
+//! node is certified if, at one moment of this attempt, its counter was the token and it held the attempt's key. Any later
+//! quorum contains one of these nodes, which counts on from there.
 
 use super::quorum::quorum;
 use super::token::FencingToken;
 
-/// What is known of one node's counter in an attempt.
+/// What an attempt knows of a node's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Seen {
-    /// Not heard from yet.
+    /// No answer yet.
     Nothing,
-    /// It has granted, and had its counter at this when it was last heard.
+    /// The node has granted the lock. The counter of its latest answer.
     Counter(FencingToken),
-    /// Held by another, failed, or lost since: not counted any more.
+    /// Not counted any more: the node refused or failed, or the key is gone.
     Out,
 }
 
-/// What is to be done next.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ruling {
-    /// More has to be heard.
+    /// Wait for more answers.
     Wait,
-    /// The nodes that are [`behind`](Certification::behind) it are to be raised to this, which those of them that still
-    /// hold the key will do. Stands until the next one.
+    /// Raise the nodes that are [`behind`](Certification::behind) to this token. They obey only while they hold the key. Stands
+    /// until the next one.
     Raise(FencingToken),
-    /// A quorum is certified: this is the token.
+    /// Issue this token: a quorum is certified.
     Issue(FencingToken),
-    /// No quorum can be certified any more.
+    /// Give up: no quorum can be certified any more.
     Never,
 }
 
-/// One attempt's way from grants to a token.
+/// The state of one attempt, from grants to a token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Certification {
     seen: Vec<Seen>,
@@ -48,22 +48,21 @@ impl Certification {
         }
     }
 
-    /// The node has granted the lock or been raised (F1, F3); its counter, while it held our key, was `counter`.
+    /// Records a node's counter while it held our key: the node granted the lock, or was raised (F1, F3).
     pub(crate) fn counted(&mut self, node: usize, counter: FencingToken) {
         self.seen[node] = match self.seen[node] {
             Seen::Nothing => Seen::Counter(counter),
-            // Answers may be looked at in any order, but a counter only rises.
+            // Answers come in any order, but a counter only rises.
             Seen::Counter(earlier) => Seen::Counter(earlier.max(counter)),
             Seen::Out => Seen::Out,
         };
     }
 
-    /// The node does not hold the lock for this attempt, or it is not known whether it does.
+    /// Records that a node does not hold the lock for this attempt, or may not.
     pub(crate) fn out(&mut self, node: usize) {
         self.seen[node] = Seen::Out;
     }
 
-    /// What to do with what was heard so far.
     pub(crate) fn rule(&mut self) -> Ruling {
         let need = quorum(self.seen.len());
         let silent = self.seen.iter().filter(|seen| **seen == Seen::Nothing).count();
@@ -74,7 +73,7 @@ impl Certification {
         let Some(highest) = self.counters().max().filter(|_| holding >= need) else {
             return Ruling::Wait;
         };
-        // F2: a node that is ahead of the token never counts. Only where there is no quorum without it, the token grows.
+        // A node ahead of the token does not count. The token grows only if there is no quorum without that node (F2).
         let token = match self.token {
             Some(token) if self.counters().filter(|counter| *counter <= token).count() + silent >= need => {
                 token
@@ -91,7 +90,7 @@ impl Certification {
         }
     }
 
-    /// The nodes that hold the lock with a counter below `token`.
+    /// Returns the nodes that hold the lock with a counter below `token`.
     pub(crate) fn behind(&self, token: FencingToken) -> impl Iterator<Item = usize> {
         let numbered = self.seen.iter().enumerate();
         numbered.filter_map(move |(node, seen)| match seen {
@@ -108,8 +107,8 @@ impl Certification {
     }
 }
 
-/// Whether a counter can have come about by counting from some clock's time. One that cannot would be passed on to all
-/// nodes, and use up what tokens there are; so it is a fault of the node that has it.
+/// Returns whether a counter can have started from a clock's time. A counter that cannot is a fault of its node: passed on to
+/// all nodes, it would use up the tokens.
 pub(crate) fn credible(counter: FencingToken, seed: FencingToken) -> bool {
     counter.get() < seed.get().saturating_add(TEN_YEARS)
 }
@@ -117,11 +116,10 @@ pub(crate) fn credible(counter: FencingToken, seed: FencingToken) -> bool {
 /// In microseconds.
 const TEN_YEARS: u64 = 10 * 365 * 24 * 3_600 * 1_000_000;
 
-/// F5: what a missing counter starts from, in microseconds since 1970: the same for all nodes, and a time that most of
-/// their clocks agree with. `clocks` are the nodes' clocks as far as they are known; `own` has the casting vote.
+/// Returns the value that missing counters start from, in microseconds since 1970: the median of the known node clocks (F5).
+/// This client's clock, `own`, is added if their number is even.
 pub(crate) fn seed(mut clocks: Vec<u64>, own: u64) -> FencingToken {
-    // Of two halves that disagree, as one wrong clock and one right one do, the later must not simply win: what it starts would be
-    // passed on, and be beyond belief for all who know better.
+    // Of a wrong and a right clock, the later must not simply win: other clients would not believe its counters.
     if clocks.len().is_multiple_of(2) {
         clocks.push(own);
     }
@@ -190,7 +188,7 @@ mod tests {
         certification.counted(2, token(9));
         certification.out(1);
         assert_eq!(certification.rule(), Ruling::Raise(token(9)));
-        // The answer to the first raise, late.
+        // A late answer to the first raise.
         certification.counted(0, token(5));
         assert_eq!(certification.rule(), Ruling::Raise(token(9)));
         certification.counted(0, token(9));
@@ -214,11 +212,9 @@ mod tests {
         assert_eq!(certification.rule(), Ruling::Never);
     }
 
-    /// Every world of three nodes with two raises each: whatever is issued, a quorum had it, none of those counted was ahead
-    /// of it, and an attempt that has heard all there is ends.
     #[test]
     fn every_small_world_ends_and_issues_only_what_a_quorum_has() {
-        // What a node says to the acquire and to each raise: a counter, or that it is out.
+        // A node's answer to the acquire: its counter; `None` if it is out.
         const SAID: [Option<u64>; 3] = [Some(3), Some(5), None];
         for world in 0..3usize.pow(3) * 2usize.pow(3) {
             let grants: Vec<Option<u64>> = (0..3).map(|node| SAID[world / 3usize.pow(node) % 3]).collect();

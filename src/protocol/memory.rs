@@ -1,27 +1,25 @@
-//! Which memory a node is: the record that stands on it, and whether a server still is what its record says (M1, M2).
+//! Which memory a node is, and whether a server still is the memory that its record names (M1, M2).
 //!
-//! A node is known by its memory, not by its address: by what one keyspace was told since it began. The record has a random
-//! id of that memory and names the process that keeps it. Whatever empties, replaces or rolls back the data takes the record
-//! away, or leaves one that names another process.
+//! A node is known by its memory, not by its address: what one keyspace was told since it began. The record has the memory's
+//! random id and names its process. If the data is emptied, replaced or rolled back, the record is gone or names another one.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The format of records that this version writes and understands: their first character.
+/// The first character of records: the format that this version writes and reads.
 const FORMAT: &str = "1";
-/// How many digits the time has in a record.
 const TIME_DIGITS: usize = 16;
-/// How far ahead of the node's clock a counter may be started, and one more, in microseconds.
+/// How far ahead of the node's clock a counter may start, plus one, in microseconds.
 const COUNTER_LEAD: i64 = 1_000_001;
-/// By how much two readings of a node's clock may be out of order, in microseconds.
+/// How far two readings of a node's clock may be out of order, in microseconds.
 const CLOCK_TOLERANCE: i64 = 1_000_000;
-/// Stands for "no former master", and for "this memory may lose what it acknowledged".
+/// In a record: no former master, or a memory that is not durable.
 const NONE: &str = "-";
 const DURABLE: &str = "+";
 
-/// The random id of one memory: 128 bits, 32 hexadecimal digits.
+/// The random id of a memory: 128 bits, 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MemoryId(u128);
 
@@ -46,71 +44,69 @@ impl fmt::Debug for MemoryId {
 impl FromStr for MemoryId {
     type Err = ();
 
-    /// Reads what `Display` writes, and nothing else.
+    /// Accepts only the text that `Display` writes.
     fn from_str(text: &str) -> Result<Self, ()> {
         let id = u128::from_str_radix(text, 16).map(MemoryId).map_err(|_| ())?;
         (id.to_string() == text).then_some(id).ok_or(())
     }
 }
 
-/// One life of a server process, and of the data that it serves.
+/// A server process, and where its data came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     /// `run_id` of `INFO`.
     pub(crate) run_id: Arc<str>,
-    /// `master_replid2` of `INFO`: the history that the data came from, if the process was a replica. `None` if it was not,
-    /// or if it is so long ago that the server has forgotten.
+    /// `master_replid2` of `INFO`: the replication history of the data, if the process was a replica. `None` if it was not, or
+    /// the server has forgotten.
     pub(crate) former_master: Option<Arc<str>>,
 }
 
-/// Whether everything that a server acknowledges is on its disk.
+/// Whether everything that a server has acknowledged is on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It is.
+    /// Everything is.
     Full,
-    /// It is not.
+    /// Some of it may not be.
     Partial,
     /// The server does not tell.
     Unknown,
 }
 
-/// What stands on a node about its memory.
+/// The record of a node's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) id: MemoryId,
-    /// When the record was made: microseconds of the node's clock.
+    /// When the record was made, in microseconds of the node's clock.
     pub(crate) since: i64,
-    /// When the record was last given to another process; zero if it never was.
+    /// When the record was last given to another process; zero if never.
     resumed: i64,
-    /// Everything acknowledged was found to be on disk.
+    /// Whether everything acknowledged was found to be on disk.
     durable: bool,
     process: Process,
 }
 
-/// What else is seen of a server and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// The memory is known to be elsewhere, or to have been put back: this is a copy, or an older state.
+    /// The data is a copy, or an older state: the memory is known to be elsewhere, or to have been put back.
     pub(crate) is_taken: bool,
-    /// The data has registrations that have not run out. A state from long ago has none.
+    /// The data has registrations that have not expired. An old state has none.
     pub(crate) has_registrations: bool,
 }
 
-/// What a server turns out to be, beside the record that was found on it.
+/// What a server is, compared with the record on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// The memory that the record names, and nothing is to be written.
+    /// The recorded memory. Nothing is to be written.
     Same,
-    /// The memory that the record names: the record is to be replaced by this one.
+    /// The recorded memory. This record replaces the old one.
     Renamed(Record),
-    /// The memory that the record names, in another process: the record is to be replaced by this one, resumed now.
+    /// The recorded memory in another process. This record replaces the old one, resumed now.
     Resumed(Record),
-    /// A memory that begins now: it gets a record with a new id.
+    /// A memory that begins now. It gets a record with a new id.
     New,
 }
 
 impl Record {
-    /// The record of a memory that begins at `since`.
     pub(crate) fn new(id: MemoryId, since: i64, process: Process, durability: Durability) -> Record {
         Record {
             id,
@@ -121,13 +117,13 @@ impl Record {
         }
     }
 
-    /// Judges a server on which this record was found.
+    /// Judges the server on which this record was found.
     pub(crate) fn judge(&self, process: &Process, durability: Durability, look: Look) -> Finding {
         let restarted = self.process.run_id != process.run_id;
         let stays = match restarted {
-            // A process whose data came from another server since was made a replica, and a master again.
+            // A new former master shows that the process was a replica meanwhile: its data came from another server.
             false => process.former_master.is_none() || process.former_master == self.process.former_master,
-            // Restarted with all that it had acknowledged. A replica that was promoted has a former master.
+            // The restart must have kept everything acknowledged. A former master shows a promoted replica.
             true => {
                 let kept = self.durable && durability == Durability::Full && process.former_master.is_none();
                 kept && look.has_registrations
@@ -136,8 +132,8 @@ impl Record {
         if look.is_taken || !stays {
             return Finding::New;
         }
-        // A server that is seen not to keep everything is not believed after its next restart. A server that became durable
-        // meanwhile is believed from its next record on.
+        // A server that was once seen not to be durable counts as such after its next restart. A server that has become durable
+        // counts as durable only with its next new record.
         let durable = self.durable && durability != Durability::Partial;
         let renamed = Record {
             durable,
@@ -151,18 +147,18 @@ impl Record {
         }
     }
 
-    /// What the record begins with: the part that each request is checked against.
+    /// Returns the beginning of the record, which each request is checked against.
     pub(crate) fn stamp(id: MemoryId) -> String {
         format!("{FORMAT} {id}")
     }
 
-    /// A new record in two parts, between which the time belongs at which it is made.
+    /// Returns a new record in two parts; the time at which it is made goes between them.
     pub(crate) fn around_since(&self) -> (String, String) {
         let head = format!("{} ", Record::stamp(self.id));
         (head, format!(" {:0TIME_DIGITS$}{}", self.resumed, self.tail()))
     }
 
-    /// A record in two parts, between which the time belongs at which it is resumed.
+    /// Returns the record in two parts; the time at which it is resumed goes between them.
     pub(crate) fn around_resumed(&self) -> (String, String) {
         let head = format!("{} {:0TIME_DIGITS$} ", Record::stamp(self.id), self.since);
         (head, self.tail())
@@ -174,35 +170,35 @@ impl Record {
         format!(" {durable} {} {former}", self.process.run_id)
     }
 
-    /// When the memory began, or was last found in another process. Microseconds of the node's clock.
+    /// Returns when the memory began or was last resumed, in microseconds of the node's clock.
     pub(crate) fn began_or_resumed(&self) -> i64 {
         self.since.max(self.resumed)
     }
 
-    /// Whether the record was made, or resumed, after `now` by the node's clock: the clock was put back since, and a guard that
-    /// counts from then could last for ever. Microseconds.
+    /// Returns whether the record is from after `now`, in microseconds of the node's clock. The clock was then put back, and a
+    /// guard that counts from the record could last for ever.
     pub(crate) fn is_from_after(&self, now: i64) -> bool {
         self.began_or_resumed() > now.saturating_add(CLOCK_TOLERANCE)
     }
 
-    /// Returns the moment, on the node's clock, at which every client has looked again after a restart, if that takes
-    /// `look_period` at most: what an older state has forgotten is known then. Microseconds.
+    /// Returns when every client has looked again after a restart, in microseconds of the node's clock, if that takes
+    /// `look_period` at most. Clients have noticed an older state by then.
     pub(crate) fn looked_at_from(&self, look_period: Duration) -> i64 {
         let period = i64::try_from(look_period.as_micros()).unwrap_or(i64::MAX);
         self.resumed.saturating_add(period)
     }
 
-    /// Returns the moment, on the node's clock, from which no lock with a TTL of at most `guard` can live any more that was
-    /// acknowledged before the record was made. Microseconds.
+    /// Returns when all locks from before the record have expired, in microseconds of the node's clock, if no TTL is longer
+    /// than `guard`.
     pub(crate) fn trusted_from(&self, guard: Duration) -> i64 {
         let guard = i64::try_from(guard.as_micros()).unwrap_or(i64::MAX);
         self.since.saturating_add(guard)
     }
 
-    /// The smallest value that a counter of this memory can have (F5): counters start from the time.
+    /// Returns the smallest value that a counter of this memory can have: counters start from the time (F5).
     ///
-    /// A smaller one was brought back by a restart without the latest data. A counter that was lost with the memory before may
-    /// have been started up to a second ahead of the clock, so this is beyond it.
+    /// A smaller counter came back with older data. Lost counters may have started a second ahead of the clock, so this value is
+    /// larger.
     pub(crate) fn oldest_counter(&self) -> i64 {
         self.since.saturating_add(COUNTER_LEAD)
     }
@@ -218,7 +214,7 @@ impl fmt::Display for Record {
 impl FromStr for Record {
     type Err = ();
 
-    /// Reads what `Display` writes, and nothing else.
+    /// Accepts only the text that `Display` writes.
     fn from_str(text: &str) -> Result<Self, ()> {
         let parts: Vec<&str> = text.split(' ').collect();
         let [FORMAT, id, since, resumed, durable, run_id, former] = parts[..] else {
@@ -259,7 +255,6 @@ mod tests {
         )
     }
 
-    /// Which servers are the memory that their record names, case by case.
     #[test]
     fn a_memory_ends_with_whatever_can_have_lost_a_part_of_it() {
         #[derive(Debug, PartialEq)]
@@ -272,7 +267,7 @@ mod tests {
         const FORGETS: Is = Is::Renamed { durable: false };
         const KEEPS: Is = Is::Renamed { durable: true };
         let (never, once, again) = (None, Some("master"), Some("another"));
-        // How the record says that the data is kept, and its former master; what the server says; what it is.
+        // The case; the record's durability and former master; the server's; the finding.
         let same_process = [
             ("still running", (Full, never), (Full, never), Is::Same),
             ("keeps nothing", (Partial, never), (Partial, never), Is::Same),
@@ -320,13 +315,11 @@ mod tests {
                 Finding::New => Is::New,
             };
             assert_eq!(is, expected, "{case}");
-            // Whatever else it may be, it is a copy if the id is in use elsewhere.
             let copy = Look {
                 is_taken: true,
                 ..look
             };
             assert_eq!(found.judge(&server, kept, copy), Finding::New, "{case}");
-            // An older state, or a server that nobody has used for long.
             let old = Look {
                 has_registrations: false,
                 ..look

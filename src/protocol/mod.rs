@@ -1,7 +1,8 @@
-//! The decisions, as pure functions of data: no runtime, no client library, no clock, no randomness of its own.
+//! The decisions, as pure functions of what was observed.
 //!
-//! Everything here takes what was observed and returns what follows from it. Reading clocks, sending bytes and
-//! drawing random numbers happen further up; `tests/purity.rs` keeps it that way.
+//! Entry points: `quorum` (votes), `fencing` (tokens), `election` (split votes), `memory` and `view` (which nodes count).
+//! Nothing here knows a runtime, a client library, a clock or a random source; `tests/purity.rs` checks this.
+//! Rules: A4, A5, A9, E1, F2, F3, F5, M1, M2, M4, W3, W4.
 
 pub(crate) mod backoff;
 pub(crate) mod election;

@@ -1,17 +1,16 @@
-//! What a node's clock says, seen from here (A9).
+//! An estimate of a node's clock (A9).
 //!
-//! A reply that carries the node's time bounds the difference between its clock and ours: the node read its clock
-//! after we sent and before we received. All times are microseconds; ours count from an arbitrary fixed point.
+//! A reply with the node's time bounds the difference between its clock and ours: the node read its clock after we sent and
+//! before we received. All times are microseconds; ours count from an arbitrary fixed point.
 
-/// Rate at which the two clocks may part between samples, in millionths. Generous: ordinary crystals stay below 100.
+/// How fast the two clocks may part between samples, in millionths. Ordinary crystals stay below 100.
 const WANDER_PPM: i64 = 500;
 
-/// Rate at which they may part without one of them having been put forward or back: the drift that is allowed for in any
-/// lease.
+/// How fast the clocks may part, in per cent, before it counts as a step: the drift that leases allow for.
 const DRIFT_PERCENT: i64 = 1;
-/// What is less than this is no step.
+/// The smallest difference that counts as a step.
 const SMALLEST_STEP: i64 = 2_000;
-/// Steps are told from drift over this long.
+/// Steps are told from drift over about this time.
 const SPAN: i64 = 1_000_000;
 
 /// An interval that contains `node clock - our clock`.
@@ -20,9 +19,9 @@ pub(crate) struct NodeClock {
     low: i64,
     high: i64,
     at: i64,
-    /// The same, as far as drift within the bounds allows.
+    /// The same interval, if the clocks part by as much as drift allows.
     bounds: Interval,
-    /// That a while ago.
+    /// The bounds of a while ago. Steps show against them.
     before: Interval,
 }
 
@@ -34,10 +33,10 @@ struct Interval {
 }
 
 impl NodeClock {
-    /// The first sample: the node's clock read `node` between our `sent` and `received`.
+    /// Returns the interval after a first sample: the node's clock read `node` between our `sent` and `received`.
     pub(crate) fn new(sent: i64, received: i64, node: i64) -> Self {
         let (low, high, at) = (node.saturating_sub(received), node.saturating_sub(sent), received);
-        // It was read some time before `at`.
+        // The node read its clock some time before `at`.
         let drift = drift(received.saturating_sub(sent));
         let bounds = Interval {
             low: low.saturating_sub(drift),
@@ -53,9 +52,9 @@ impl NodeClock {
         }
     }
 
-    /// A further sample. Narrows the interval; starts afresh when the two contradict each other.
+    /// Takes in a further sample. It narrows the interval, or replaces it if the two contradict each other.
     ///
-    /// If that cannot be drift, a clock was set: by how much the node's was put forward at most, or back at least (negative).
+    /// Returns how far the node's clock was put forward at most, or back at least (negative). `None` if drift explains it.
     pub(crate) fn observe(&mut self, sent: i64, received: i64, node: i64) -> Option<i64> {
         let sample = NodeClock::new(sent, received, node);
         let step = self.before.step(&sample.bounds);
@@ -87,12 +86,12 @@ impl NodeClock {
         };
     }
 
-    /// The latest that the node's clock can show at our time `local`.
+    /// Returns the latest time that the node's clock can show at our time `local`.
     pub(crate) fn latest(&self, local: i64) -> i64 {
         local.saturating_add(self.high).saturating_add(self.wander(local))
     }
 
-    /// What the node's clock shows at our time `local`, most likely.
+    /// Returns the time that the node's clock most likely shows at our time `local`.
     pub(crate) fn estimate(&self, local: i64) -> i64 {
         local
             .saturating_add(self.low)
@@ -105,7 +104,7 @@ impl NodeClock {
 }
 
 impl Interval {
-    /// What both allow for; the sample where they contradict each other.
+    /// Returns the values that both intervals allow; the sample, if they contradict each other.
     fn narrowed(&self, sample: &Interval) -> Interval {
         let drift = drift(sample.at.saturating_sub(self.at));
         let low = sample.low.max(self.low.saturating_sub(drift));
@@ -118,7 +117,7 @@ impl Interval {
         }
     }
 
-    /// What the difference has moved by since, if that is more than drift.
+    /// Returns how far the difference has moved; `None` if drift explains it.
     fn step(&self, sample: &Interval) -> Option<i64> {
         let slack = drift(sample.at.saturating_sub(self.at)).saturating_add(SMALLEST_STEP);
         let forward = sample.low > self.high.saturating_add(slack);
@@ -127,7 +126,6 @@ impl Interval {
     }
 }
 
-/// How far the clocks may part in so long.
 fn drift(elapsed: i64) -> i64 {
     elapsed.max(0).saturating_mul(DRIFT_PERCENT) / 100
 }
@@ -198,7 +196,6 @@ mod tests {
     #[test]
     fn drift_is_no_step_however_slow_the_answers_are() {
         let mut state = 7_i64;
-        // Chance enough: a linear congruential generator.
         let mut below = |most: i64| {
             state = (state * 1_103_515_245 + 12_345) & 0x7fff_ffff;
             state % most
@@ -233,7 +230,7 @@ mod tests {
         assert_eq!(clock.observe(7 * SECOND, 12 * SECOND, 7 * SECOND), None);
     }
 
-    /// The slow ones do not tell where in between the clock is, and the drift goes on meanwhile.
+    /// Slow answers leave the clock vague, and the drift goes on meanwhile.
     #[test]
     fn drift_is_no_step_after_slow_answers_either() {
         for per_mille in [-9, 9] {
@@ -241,7 +238,6 @@ mod tests {
                 let node = |now: i64| now + now * per_mille / 1_000;
                 let mut clock = NodeClock::new(0, 10, node(5));
                 for second in 1..=60 {
-                    // Read somewhere on the way.
                     let (sent, received) = (second * SECOND, second * SECOND + SECOND * 9 / 10);
                     let read = sent + (received - sent) * delay / 10;
                     assert_eq!(clock.observe(sent, received, node(read)), None);

@@ -1,46 +1,46 @@
-//! Counting votes: when is a round won, lost, or still open (A4).
+//! Counts votes: whether a round is won, lost or still open (A4).
 
-/// What one node's answer means for the round.
+/// What a node's answer means for the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
     /// The node did what was asked.
     Yes,
-    /// The node answered, and declined: held by someone else, or not ours any more.
+    /// The node refused: the key holds another token, or is gone.
     No,
-    /// The node did not answer, or answered with an error. It may or may not have acted.
+    /// The node failed or did not answer. It may have executed the request.
     Fault,
 }
 
-/// Where a round stands.
+/// The state of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The outstanding answers can still decide either way.
+    /// The outstanding answers decide.
     Pending,
-    /// A quorum said yes. No later answer can change that.
+    /// A quorum said yes. This is final.
     Won,
-    /// A quorum of yes is out of reach. No later answer can change that.
+    /// A quorum of yes is out of reach. This is final.
     Lost,
 }
 
-/// Where a round about something already held stands (E1, E3, L1).
+/// The state of a round about a lock that is held already (E1, E3, L1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The outstanding answers can still decide.
+    /// The outstanding answers can still decide it.
     Pending,
     /// A quorum said yes.
     Confirmed,
-    /// So many said no that a quorum of yes is out of the question, whatever the others would say.
+    /// So many said no that the others cannot be a quorum, even if all of them hold the key.
     Refused,
-    /// Every node has answered or failed, and the failures leave it open.
+    /// So many have failed that no answer can decide it any more.
     Unclear,
 }
 
-/// The smallest number of nodes of which any two sets overlap: N/2 + 1 of the *configured* N.
+/// Returns N/2 + 1 of the N configured nodes: any two sets of this size share a node.
 pub(crate) const fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The votes of one round, counted. Each node is recorded at most once; the caller sees to that.
+/// The counted votes of one round. The caller records each node at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tally {
     nodes: usize,
@@ -67,7 +67,7 @@ impl Tally {
         }
     }
 
-    /// A4: falls at the first moment it can, and always once every node has been recorded.
+    /// Returns the verdict, at the first moment possible: at the latest once every node is recorded (A4).
     pub(crate) const fn verdict(&self) -> Verdict {
         let need = quorum(self.nodes);
         if self.yes >= need {
@@ -79,16 +79,15 @@ impl Tally {
         }
     }
 
-    /// W3: a quorum has answered, and not all of it with yes.
+    /// Returns whether a quorum has answered, and at least one node with no (W3).
     pub(crate) const fn is_contested(&self) -> bool {
         self.no > 0 && self.yes + self.no >= quorum(self.nodes)
     }
 
-    /// Where it stands, once a refusal has to be told from mere silence: a lease that nodes deny is gone, one that they
-    /// do not answer for is not.
+    /// Returns the state of a round about a held lock. A lease that nodes deny is gone; if nodes only fail, it is not.
     pub(crate) const fn standing(&self) -> Standing {
         let need = quorum(self.nodes);
-        // Even if every silent and faulty node were a yes, there would be no quorum of them.
+        // Then there is no quorum, even if every silent and faulty node holds the key.
         let enough_to_refuse = self.nodes - need + 1;
         if self.yes >= need {
             Standing::Confirmed
@@ -101,8 +100,8 @@ impl Tally {
         }
     }
 
-    /// Whether a quorum of nodes answers, whatever they say: `None` while that is open. Tells a lost round's "held" from
-    /// "out of reach" (R5): the verdict may fall before either is known.
+    /// Returns whether a quorum of nodes answers, with yes or no; `None` while that is open. For a lost round, this tells
+    /// "held" from "out of reach" (R5). The verdict may fall before.
     pub(crate) const fn responsive(&self) -> Option<bool> {
         if self.yes + self.no >= quorum(self.nodes) {
             Some(true)
@@ -122,7 +121,7 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// What a node does in a small world: one of the three answers, or none ever.
+    /// The answers of a node in a small world; `None`: never any.
     const ANSWERS: [Option<Vote>; 4] = [Some(Vote::Yes), Some(Vote::No), Some(Vote::Fault), None];
 
     fn worlds(nodes: usize) -> impl Iterator<Item = Vec<Option<Vote>>> {
@@ -161,7 +160,7 @@ mod tests {
                     if let Some(earlier) = before {
                         assert_eq!(verdict, earlier, "a verdict changed in {world:?}");
                     }
-                    // The definition, spelled out over every continuation of what was heard so far.
+                    // The definition: what every continuation agrees on.
                     let heard_yes = world
                         .iter()
                         .flatten()

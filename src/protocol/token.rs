@@ -1,17 +1,17 @@
-//! The fencing token: one integer, ordered.
+//! The fencing token.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-/// Tells a newer lease on a resource from an older one: larger than that of any lease that had been acquired when its attempt
-/// began.
+/// Tells a newer lease on a resource from an older one. It is larger than the token of every lease that was acquired before its
+/// attempt began.
 ///
-/// An integer from 1 to 2^53 - 1, so that it fits a signed 64-bit column (`BIGINT`), a double, and JSON. Hand it to the store that the lock
-/// protects, and have the store refuse whatever comes with a smaller one than it has seen; see
-/// [`FenceGate`](crate::FenceGate) for what that means.
+/// An integer from 1 to 2^53 - 1: it fits a signed 64-bit column (`BIGINT`), a double, and JSON. Send it to the store that the
+/// lock protects, and have the store refuse smaller tokens than the largest it has seen, as [`FenceGate`](crate::FenceGate)
+/// does.
 ///
-/// Only the order means something: tokens start at a time and skip values.
+/// Only the order has a meaning: tokens start at a time and skip values.
 ///
 /// ```
 /// use quorlock::FencingToken;
@@ -23,25 +23,25 @@ use std::str::FromStr;
 /// # Ok::<(), quorlock::NotAToken>(())
 /// ```
 ///
-/// With the feature `serde` it is an integer there too, and only one in that range is read back.
+/// With the feature `serde`, it is serialized as an integer. Integers out of range are refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(into = "u64", try_from = "u64"))]
 pub struct FencingToken(NonZeroU64);
 
-/// The number or text is no fencing token: those are integers from 1 to 2^53 - 1.
+/// The number or text is not a fencing token: an integer from 1 to 2^53 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a fencing token: an integer from 1 to {}", FencingToken::MAX)]
+#[error("not a fencing token: it must be an integer from 1 to {}", FencingToken::MAX)]
 pub struct NotAToken;
 
 impl FencingToken {
-    /// The largest there can be: 2^53 - 1.
+    /// The largest token: 2^53 - 1.
     pub const MAX: FencingToken = match NonZeroU64::new((1 << 53) - 1) {
         Some(max) => FencingToken(max),
         None => unreachable!(),
     };
 
-    /// The token of this value, `None` if it is out of range. For reading back what a store has kept.
+    /// Returns the token with this value, which a store has kept for instance; `None` if it is out of range.
     pub const fn new(value: u64) -> Option<FencingToken> {
         match NonZeroU64::new(value) {
             Some(value) if value.get() <= FencingToken::MAX.0.get() => Some(FencingToken(value)),
@@ -49,12 +49,12 @@ impl FencingToken {
         }
     }
 
-    /// Its value.
+    /// Returns the value.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 
-    /// Its value for a signed column. Never negative.
+    /// Returns the value for a signed column. Never negative.
     pub const fn as_i64(self) -> i64 {
         self.0.get().cast_signed()
     }

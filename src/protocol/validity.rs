@@ -1,11 +1,11 @@
-//! How long a lease may be believed (A5).
+//! How long a lease is valid (A5).
 
 use std::time::Duration;
 
-/// How far the clocks of client and nodes may run apart during one TTL: a share of the TTL, plus a fixed margin.
+/// How far the clocks of client and nodes may drift apart during one TTL: a share of the TTL, plus a fixed margin.
 ///
-/// The share covers clocks that tick at different rates; the margin covers the resolution of Redis' expiry and of
-/// timers. It is taken *off* the validity: `validity = TTL - elapsed - drift`.
+/// The share covers clocks that tick at different rates. The margin covers the resolution of Redis' expiry and of timers. A
+/// lease is valid for `TTL - drift`, counted from before its request was sent.
 ///
 /// ```
 /// use quorlock::Drift;
@@ -22,12 +22,12 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// `ppm` millionths of the TTL plus `margin`. 10,000 ppm is one per cent.
+    /// Returns a drift of `ppm` millionths of the TTL, plus `margin`. 10,000 ppm is one per cent.
     pub const fn from_ppm(ppm: u32, margin: Duration) -> Self {
         Drift { ppm, margin }
     }
 
-    /// The drift to allow for over a lease of `ttl`, rounded up to the next nanosecond; saturating.
+    /// Returns the drift over a TTL, rounded up to the next nanosecond; saturating.
     pub fn over(&self, ttl: Duration) -> Duration {
         let share = ttl
             .as_nanos()
@@ -43,16 +43,15 @@ impl Drift {
 }
 
 impl Default for Drift {
-    /// 1 % of the TTL and 2 ms, as in the Redlock specification.
+    /// Returns 1 % of the TTL and 2 ms, as in the Redlock specification.
     fn default() -> Self {
         Drift::from_ppm(10_000, Duration::from_millis(2))
     }
 }
 
-/// A5: how long after `t0` a lease of `ttl` may be believed, or `None` if nothing would be left.
+/// Returns how long after `t0` a lease is valid; `None` if nothing would be left (A5).
 ///
-/// `t0` is read before the first byte is sent, so the deadline `t0 + validity(..)` needs no knowledge of how long
-/// the answers took.
+/// `t0` is read before the first byte is sent, so the deadline does not depend on how long the answers took.
 pub(crate) fn validity(ttl: Duration, drift: Drift) -> Option<Duration> {
     ttl.checked_sub(drift.over(ttl)).filter(|left| !left.is_zero())
 }

@@ -1,4 +1,4 @@
-//! Which nodes a client takes for the set, and whether two clients mean the same one (M4).
+//! Which nodes a client uses, and whether two clients use the same ones (M4).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,12 +9,12 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 
 use super::memory::MemoryId;
 
-/// What cannot stand in an address as it is written down.
+/// The characters that are escaped in a written address.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'@');
 /// Stands for the id of a node that was never reached.
 const UNKNOWN: &str = "?";
 
-/// The nodes of one client: the memory that each address leads to, as far as it is known.
+/// The nodes of one client: the address of each, and its memory if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     members: Vec<Member>,
@@ -22,26 +22,25 @@ pub(crate) struct View {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Member {
-    /// `None` if the node was never reached, so that it has never voted either.
+    /// `None` if the client never reached the node, which then has never voted.
     id: Option<MemoryId>,
-    /// The node's address, as this client writes it.
+    /// As this client writes it.
     address: Arc<str>,
 }
 
 /// How two views differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// The same nodes, as far as both know. At the addresses named, the other one uses another memory.
+    /// The same nodes, as far as both clients know.
     SameNodes {
-        /// The addresses, as ours has them.
+        /// Our addresses of the nodes at which the other client uses another memory.
         replaced: Vec<Arc<str>>,
     },
-    /// Not the same nodes.
+    /// Different nodes.
     OtherNodes,
 }
 
 impl View {
-    /// The view with these nodes, in any order.
     pub(crate) fn new(members: impl IntoIterator<Item = (Option<MemoryId>, Arc<str>)>) -> View {
         let member = |(id, address)| Member { id, address };
         let mut members: Vec<Member> = members.into_iter().map(member).collect();
@@ -49,17 +48,16 @@ impl View {
         View { members }
     }
 
-    /// The nodes' addresses.
     pub(crate) fn addresses(&self) -> Vec<Arc<str>> {
         let mut addresses: Vec<Arc<str>> = self.members.iter().map(|member| member.address.clone()).collect();
         addresses.sort_unstable();
         addresses
     }
 
-    /// Compares this client's view with another one's.
+    /// Compares this client's view with another client's.
     ///
-    /// Nodes are the same if they have the same memory, whatever they are called. At one address, another memory is the same
-    /// node after a loss. A node that one of the two has never reached can be any of the other's: it has never voted there.
+    /// Nodes with the same memory are the same, whatever their addresses. Another memory at the same address is the same node
+    /// after a loss. A node that one client never reached can be any node of the other: it has never voted for that client.
     pub(crate) fn compare(&self, other: &View) -> Difference {
         if self.members.len() != other.members.len() {
             return Difference::OtherNodes;
@@ -77,7 +75,7 @@ impl View {
             theirs.swap_remove(at);
             false
         });
-        // Each node that is known here has to be one that is unknown there.
+        // Each known node that is left must be one that the other client never reached.
         let known = |members: &[&Member]| members.iter().filter(|member| member.id.is_some()).count();
         match known(&ours) + known(&theirs) > ours.len() {
             true => Difference::OtherNodes,
@@ -85,7 +83,7 @@ impl View {
         }
     }
 
-    /// The members whose memory the other view does not have.
+    /// Returns the members whose memory is not in the other view.
     fn without(&self, other: &View) -> Vec<&Member> {
         let ids: HashSet<MemoryId> = other.members.iter().filter_map(|member| member.id).collect();
         let has = |member: &&Member| member.id.is_some_and(|id| ids.contains(&id));
@@ -94,7 +92,7 @@ impl View {
 }
 
 impl fmt::Display for View {
-    /// In one line.
+    /// Writes `id@address` of each node, separated by spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, Member { id, address }) in self.members.iter().enumerate() {
             let separator = if number == 0 { "" } else { " " };
@@ -130,7 +128,7 @@ impl FromStr for View {
 mod tests {
     use super::*;
 
-    /// "1@a" is memory 1 at address a, "?@a" a node at address a that was never reached.
+    /// Reads `1@a` (memory 1 at address a) and `?@a` (a node that was never reached).
     fn view(text: &str) -> View {
         View::new(text.split(' ').map(|member| {
             let (id, address) = member.split_once('@').unwrap();
@@ -139,7 +137,7 @@ mod tests {
         }))
     }
 
-    /// `None` for other nodes, otherwise the addresses where the other one uses another memory.
+    /// Returns the replaced addresses; `None` for different nodes.
     fn compared(ours: &str, theirs: &str) -> Option<Vec<String>> {
         match view(ours).compare(&view(theirs)) {
             Difference::OtherNodes => None,
@@ -154,24 +152,24 @@ mod tests {
         let same = |replaced: &[&str]| Some(replaced.iter().map(|&address| address.to_owned()).collect());
         let cases = [
             ("1@a 2@b 3@c", "3@c 1@a 2@b", same(&[])),
-            // Other names, also swapped ones.
+            // Other addresses, also swapped ones.
             ("1@a 2@b 3@c", "1@x 2@y 3@z", same(&[])),
             ("1@a 2@b 3@c", "2@a 1@b 3@c", same(&[])),
             // A node that lost its memory.
             ("1@a 2@b 3@c", "1@a 9@b 3@c", same(&["b"])),
             ("1@a 2@b 3@c", "7@a 8@b 9@c", same(&["a", "b", "c"])),
-            // Never reached, by one of them or by both.
+            // Never reached, by one client or by both.
             ("1@a 2@b ?@c", "1@a 2@b 3@c", same(&[])),
             ("1@a 2@b ?@c", "1@a 2@b 4@d", same(&[])),
             ("1@a 2@b ?@c", "1@a 2@b ?@d", same(&[])),
             ("1@a ?@b ?@c", "?@a 2@b 3@c", same(&[])),
-            // Other nodes.
+            // Different nodes.
             ("1@a 2@b 3@c", "1@a 2@b", None),
             ("1@a 2@b 3@c", "1@a 2@b 3@c 4@d 5@e", None),
             ("1@a 2@b 3@c", "1@a 2@b 4@d", None),
             ("1@a 2@b 3@c 4@d 5@e", "1@a 2@b 3@c 4@d 6@f", None),
             ("1@a 2@b 3@c ?@d 5@e", "1@a 2@b 3@c 4@f 6@g", None),
-            // The same node under another name, and it has lost its memory: nobody can know.
+            // The same node at another address, after a loss: this cannot be seen.
             ("1@a 2@b 3@c", "1@a 2@b 9@z", None),
         ];
         for (ours, theirs, expected) in cases {

@@ -1,7 +1,6 @@
 //! Which process is next: a process whose turn ends names its successor (`docs/design.md`, "Turns").
 //!
-//! A state machine without a clock: its callers say what has happened, and when. A wrong guess costs a slot and nothing else,
-//! for the lock is won by a quorum of grants.
+//! A state machine without a clock: its callers say what happened, and when. A wrong guess costs only a slot.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,43 +11,41 @@ use crate::node::{LONGEST_SLOT, ReleaseKind, ReleaseNotice, Sender, Successor, T
 
 /// Most hand-overs in a row while another process waits.
 const MOST_IN_A_ROW: usize = 16;
-/// A turn is over at the first release after this long.
+/// A turn ends with the first release after this time.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
-/// The others wait for a process this long, even if it is as near to the nodes as can be.
+/// The slot of a process that is as near to the nodes as can be.
 const SHORTEST_SLOT: Duration = Duration::from_millis(5);
-/// The process whose turn ended asks so much later than all others.
+/// How much later than all others a process asks after its turn.
 const BEHIND_ALL: Duration = Duration::from_millis(2);
-/// A roll call asks those that have said so within this time for nothing: a process that cannot listen calls at each release.
+/// A process ignores roll calls for this time after it said that it waits: a process that cannot listen calls at each release.
 const SAID_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// After this long, a process that waits says so again: another process may not have listened yet, and never calls the roll if it
-/// knows of others. The time doubles with each repetition, up to the longest.
+/// A waiting process says so again after this time, which doubles each time up to the longest: another process may not have
+/// listened yet, and calls no roll if it knows of others.
 const FIRST_REPEAT: Duration = Duration::from_millis(100);
 const LONGEST_REPEAT: Duration = Duration::from_millis(500);
-/// Most processes that are listed, and most that are remembered by their last announcement.
+/// The longest list, and the most processes whose last announcements are remembered.
 const MOST_LISTED: usize = 256;
 
-/// What one process knows of all that want one lock.
+/// What this process knows of the processes that want one lock.
 #[derive(Debug)]
 pub(crate) struct Fairness {
     id: WaiterId,
-    /// How many announcements this process has sent.
     sent: u32,
-    /// Processes that have said that they wait, in the order in which this one heard of them.
+    /// The processes that have said that they wait, in the order in which this one heard it.
     list: VecDeque<Successor>,
-    /// The last announcements of each process. Copies arrive once from each node, and late.
+    /// The last announcements of each process, to tell late copies: each node sends one.
     heard: VecDeque<LastNumbers>,
-    /// The process that is next, and until when it has not missed its slot.
+    /// The process that is next, and the end of its slot.
     named: Option<(Successor, Instant)>,
-    /// When this process may ask. `None`: at any time.
+    /// From when on this process may ask. `None`: at any time.
     gate: Option<Instant>,
-    /// Whether this process has said that it waits, and may be in the lists of others; and when it last said so.
+    /// Whether this process has said that it waits and may be in the lists of others; and when it last said so.
     said: bool,
     said_at: Option<Instant>,
-    /// How long after that it says so again.
+    /// The time until it says so again.
     repeat_after: Duration,
-    /// The turn of this process, if it has one.
+    /// This process's turn; `None` if it has none.
     turn: Option<OwnTurn>,
-    /// How long the nodes took last.
     round_trip: Duration,
 }
 
@@ -84,7 +81,6 @@ impl Fairness {
         }
     }
 
-    /// The nodes took so long.
     pub(crate) fn round_trip(&mut self, round_trip: Duration) {
         // Zero if no node has answered.
         if !round_trip.is_zero() {
@@ -92,7 +88,7 @@ impl Fairness {
         }
     }
 
-    /// This process got the lock, and `waiting` more of its tasks want it.
+    /// Records that this process has acquired the lock. `waiting` more of its tasks want it.
     pub(crate) fn got(&mut self, waiting: usize, now: Instant) {
         self.taken_by(self.id, now);
         (self.said, self.gate) = (false, None);
@@ -102,12 +98,12 @@ impl Fairness {
         });
     }
 
-    /// Another process has the lock.
+    /// Ends this process's turn: another process has the lock.
     pub(crate) fn refused(&mut self) {
         self.turn = None;
     }
 
-    /// This process gives the lock up. Returns what it announces: whether the lock stays in the process, and who is next.
+    /// Returns the announcement of a release: whether the lock stays in this process, and which process is next.
     pub(crate) fn given_up(&mut self, anybody_waits: bool, now: Instant) -> ReleaseNotice {
         let is_over = |turn: &OwnTurn| turn.left == 0 || now - turn.began >= LONGEST_TURN;
         let is_over = self.turn.as_ref().is_none_or(is_over);
@@ -131,7 +127,7 @@ impl Fairness {
         ReleaseNotice { kind, turn }
     }
 
-    /// A process has said that it waits.
+    /// Lists a process that has said that it waits.
     pub(crate) fn heard_waits(&mut self, notice: WaitNotice) {
         let WaitNotice { from, slot } = notice;
         if from.id == self.id {
@@ -151,11 +147,11 @@ impl Fairness {
         }
     }
 
-    /// A process has released the lock. Returns whether that was another process.
+    /// Takes in a release. Returns whether another process announced it.
     pub(crate) fn heard_release(&mut self, notice: ReleaseNotice, now: Instant) -> bool {
         let ReleaseNotice { kind, turn } = notice;
         let Some(Turn { from, next }) = turn else {
-            // Abandoned, or by an earlier version, which names nobody.
+            // Abandoned, or announced by an earlier version, which does not name the next process.
             if kind != ReleaseKind::Abandoned {
                 self.call_roll(now);
             }
@@ -165,7 +161,7 @@ impl Fairness {
             self.change_id_if_forged(from);
             return false;
         }
-        // No process asks for a shorter slot: naming one would only cost announcements.
+        // A shorter slot is forged, and would only cause announcements.
         let next = next.filter(|next| next.slot >= SHORTEST_SLOT);
         let heard = self.heard_of(from.id);
         if from.count <= heard.released {
@@ -186,20 +182,20 @@ impl Fairness {
         true
     }
 
-    /// When this process may ask, if it is to let another one go first. `random` spreads processes that wait for the same one.
+    /// Returns from when on this process may ask; `None` if no other one goes first. `random` spreads processes that wait alike.
     pub(crate) fn gate(&self, random: u32) -> Option<Instant> {
         let spread = Duration::from_millis(1) + (self.round_trip / 4).min(LONGEST_SLOT);
         let share = f64::from(random) / f64::from(u32::MAX);
         self.gate.map(|gate| gate + spread.mul_f64(share))
     }
 
-    /// Whether this process is next, and has not missed its slot.
+    /// Returns whether this process is next, and its slot has not passed.
     pub(crate) fn is_next(&self, now: Instant) -> bool {
         self.named
             .is_some_and(|(next, until)| next.id == self.id && now < until)
     }
 
-    /// What this process is to say if it waits. `None` if it has said so, or is next itself.
+    /// Returns the announcement that this process waits; `None` if it has just made it, or is next.
     pub(crate) fn say(&mut self, now: Instant) -> Option<WaitNotice> {
         let is_recent = self.said_at.is_some_and(|said| now - said < self.repeat_after);
         if self.said && is_recent || self.is_next(now) {
@@ -216,7 +212,7 @@ impl Fairness {
         })
     }
 
-    /// This process is next, or another one: then this one may ask `later` than the slot of that one.
+    /// Records which process is next. If it is another one, this process may ask `later` after that one's slot.
     fn name(&mut self, next: Option<Successor>, later: Duration, now: Instant) {
         if let Some(next) = next {
             self.strike(next.id);
@@ -230,18 +226,18 @@ impl Fairness {
             .map(|(_, until)| until + later.min(LONGEST_SLOT));
     }
 
-    /// A process got the lock.
+    /// Records which process has acquired the lock.
     fn taken_by(&mut self, who: WaiterId, now: Instant) {
         let Some((next, until)) = self.named.take().filter(|(next, _)| next.id != who) else {
             return;
         };
         if now < until {
-            // By a request that was under way when the successor was named.
+            // Its request was in flight when the successor was named, so that one stays first.
             if next.id != self.id && self.list.len() < MOST_LISTED {
                 self.list.push_front(next);
             }
         } else if next.slot > SHORTEST_SLOT {
-            // In vain. The others that are far away may be dead, too, unless they say again that they wait.
+            // The slot passed unused. Other far processes may be dead, too, until they say again that they wait.
             self.list
                 .iter_mut()
                 .for_each(|listed| listed.slot = SHORTEST_SLOT);
@@ -249,7 +245,7 @@ impl Fairness {
         }
     }
 
-    /// A release names nobody: its process may not have heard of this one.
+    /// Makes this process say again that it waits. A release named no process, so its sender may not know of this one.
     fn call_roll(&mut self, now: Instant) {
         if self.said_at.is_none_or(|said| now - said >= SAID_AGAIN_AFTER) {
             self.said = false;
@@ -276,7 +272,7 @@ impl Fairness {
         &mut self.heard[at]
     }
 
-    /// Another process uses this one's id, with numbers ahead of its own: the announcements of this process would be taken for old.
+    /// Takes a new id if another process uses this one with larger numbers: this process's announcements would be ignored as old.
     fn change_id_if_forged(&mut self, from: Sender) {
         if from.count > self.sent {
             (self.id, self.sent, self.said) = (WaiterId(fastrand::u64(..)), 0, false);
@@ -333,7 +329,6 @@ mod tests {
         fairness.list.iter().map(|listed| listed.id.0).collect()
     }
 
-    /// One that has heard of these.
     fn knowing(ids: &[u64]) -> Fairness {
         let mut fairness = Fairness::new();
         ids.iter().for_each(|id| fairness.heard_waits(waits(*id, 1, 20)));
@@ -377,7 +372,6 @@ mod tests {
                 assert_eq!(fairness.gate(0), Some(start + 20 * MILLI + BEHIND_ALL));
                 fairness.heard_release(free(named, 2, None), start);
             }
-            // Nobody is left.
             fairness.got(0, start);
             assert_eq!(fairness.given_up(true, start).kind, ReleaseKind::HandedOver);
         }
@@ -403,7 +397,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn processes_are_named_in_the_order_in_which_they_were_heard_and_once() {
         let (mut fairness, now) = (knowing(&[3, 1, 2]), Instant::now());
-        // A copy of what was heard, and the same process again.
+        // A copy, and a new announcement of a listed process.
         fairness.heard_waits(waits(3, 1, 20));
         fairness.heard_waits(waits(1, 2, 7));
         assert_eq!(listed(&fairness), [3, 1, 2]);
@@ -414,7 +408,7 @@ mod tests {
         // A late copy, from another node.
         fairness.heard_waits(waits(3, 1, 20));
         assert_eq!(next(fairness.given_up(false, now)), None);
-        // What was said behind a release may be heard before it, and what was said before it behind it.
+        // Announcements may arrive in another order than they were sent.
         fairness.heard_waits(waits(3, 4, 20));
         fairness.heard_release(free(3, 3, None), now);
         fairness.heard_waits(waits(1, 3, 20));
@@ -441,7 +435,7 @@ mod tests {
         other.heard_release(notice, now);
         assert_eq!((other.gate(0), listed(&other)), (Some(now + 24 * MILLI), vec![2]));
         assert_eq!(other.gate(u32::MAX), Some(now + 26 * MILLI));
-        // Once.
+        // A late copy changes nothing.
         other.heard_release(free(2, 2, None), now + 20 * MILLI);
         other.heard_release(notice, now + 20 * MILLI);
         assert_eq!((other.gate(0), listed(&other)), (None, vec![]));
@@ -464,7 +458,7 @@ mod tests {
         named(&mut fairness);
         fairness.got(0, start + slot);
         assert_eq!(listed(&fairness), [3]);
-        // It may be dead, and all that are as far away.
+        // It may be dead, and so may others that are as far away.
         assert_eq!(fairness.list[0].slot, SHORTEST_SLOT);
         assert!(fairness.say(start + slot).is_some());
 
@@ -490,7 +484,7 @@ mod tests {
         }
         fairness.got(0, later);
         assert!(fairness.say(later).is_some());
-        // For processes that have not heard it.
+        // Repeated for processes that have not listened yet.
         let mut said = later;
         for millis in [100, 200, 400, 500, 500] {
             assert!(fairness.say(said + MILLI * (millis - 1)).is_none(), "{millis}");
@@ -513,13 +507,12 @@ mod tests {
     async fn forged_announcements_silence_no_process() {
         let (mut fairness, now) = (Fairness::new(), Instant::now());
         let own = fairness.say(now).unwrap().from;
-        // The own ones come back.
         fairness.heard_waits(waits(own.id.0, own.count, 5));
         assert_eq!(fairness.id, own.id);
         fairness.heard_waits(waits(own.id.0, u32::MAX, 5));
         let again = fairness.say(now).unwrap().from;
         assert!(again.id != own.id && again.count == 1, "{again:?}");
-        // Nor is a process named for no time, so that it speaks again and again.
+        // Forged slots that are too short do not make it announce again and again.
         fairness.heard_release(
             free(
                 1,

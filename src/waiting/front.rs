@@ -1,7 +1,8 @@
-//! The first task of a queue: when it asks the nodes again (W1, W2).
+//! The first waiter of a queue: when it asks the nodes (W1, W2).
 //!
-//! If it asks too early, the nodes refuse. So it waits for a reason: the lock is given up in this process, a quorum of nodes
-//! announces its release, or a quorum of keys has expired. If nobody would tell, it asks again and again, less and less often.
+//! If it asks too early, the nodes refuse. So it waits for a reason: this process releases the lock, a quorum of nodes
+//! announces the release, or the keys of a quorum have expired. If it cannot rely on announcements, it polls, less and less
+//! often.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,41 +23,40 @@ use super::releases::{Hearing, ReleaseWatch};
 use super::retry::Retry;
 use super::ticket::Ticket;
 
-/// Timers and expiries have the resolution of a millisecond.
+/// The resolution of timers and expiries.
 const TICK: Duration = Duration::from_millis(1);
-/// How long it is believed that a lock was handed over within its process, where nobody takes it.
+/// How long a lock that was handed over within another process is left to that process.
 const HAND_OVER: Duration = Duration::from_millis(600);
-/// For the nodes to pass on that this process waits. Nobody waits for that.
+/// Time for the nodes to announce that this process waits, in the background.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// The first task of a queue.
 pub(crate) struct FrontWaiter<'a, T: Clone + Send + 'static> {
     ticket: &'a Ticket<T>,
     nodes: &'a Nodes,
     context: &'a Context,
-    /// How long nodes take to answer.
+    /// How long the nodes took to answer last.
     round_trip: Duration,
-    /// Which nodes it was listening to when it last asked.
+    /// The nodes that it listened to when it last asked.
     hearing: Hearing,
-    /// What each said.
+    /// Their last answers.
     seen: Vec<Seen>,
-    /// It was refused, and has not looked since whether the other processes know that it waits.
+    /// Whether it has not checked since a refusal that other processes know that it waits.
     was_refused: bool,
 }
 
-/// What the task goes by while it waits.
+/// When the waiter asks next.
 struct WakePlan {
-    /// When to ask without a reason, and after what delay once nobody would tell any more.
+    /// When to ask without a reason, and after what delay once announcements cannot be relied on any more.
     poll: Instant,
     delay: Duration,
-    /// When to ask although it would be told of a reason, and whether it has relied on that.
+    /// When to ask even if announcements can be relied on, and whether it has relied on them.
     patient: Instant,
     relied: bool,
-    /// Since when, or from when on, there is a reason to ask.
+    /// From when on there is a reason to ask.
     reason: Option<Instant>,
-    /// That is, if the task that the lock was handed over to does not take it.
+    /// The reason is a hand-over within another process: the lock is free only if no task there takes it.
     is_handed_over: bool,
-    /// Its share of the time over which processes spread that may all ask then.
+    /// Spreads processes that may ask at the same time.
     random: u32,
     releases: Option<Arc<ReleaseWatch>>,
 }
@@ -70,18 +70,18 @@ impl WakePlan {
     }
 }
 
-/// A node as it was seen last.
+/// A node's state after the last attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// It had nobody's key but ours, which is being deleted.
+    /// No key but ours, which is being deleted.
     Free,
     Held {
-        /// `None` if it is no lock of this library's.
+        /// `None` if the key holds no token of this library.
         by: Option<OwnerToken>,
-        /// `None` if it does not expire.
+        /// `None` if the key does not expire.
         until: Option<Instant>,
     },
-    /// The others had settled the attempt before it answered.
+    /// The attempt was decided before the node answered.
     Unheard,
     Unknown,
 }
@@ -99,7 +99,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         }
     }
 
-    /// It asks now.
+    /// Called when it asks the nodes.
     pub(crate) fn asks(&mut self) {
         self.hearing = match self.ticket.releases() {
             Some(releases) => {
@@ -110,7 +110,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         };
     }
 
-    /// It was refused, with these votes. Those nodes that answered took so long.
+    /// Takes in a failed attempt.
     pub(crate) fn refused(&mut self, votes: &Votes, round_trip: Duration) {
         let now = Instant::now();
         (self.round_trip, self.was_refused) = (round_trip, true);
@@ -131,8 +131,8 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         }
     }
 
-    /// NodeBaseline it asks for the first time: waits while another process goes first; and, if it is known what nodes say, while a
-    /// task of this process has the lock.
+    /// Waits before the first attempt, while another process goes first. If a failure of this queue is known (`is_known`), also
+    /// while a task of this process holds the lock.
     pub(crate) async fn wait_to_begin(&mut self, is_known: bool, retry: &mut Retry) {
         let is_held_here = || is_known && self.ticket.held_here().is_some();
         if self.ticket.gate(0).is_some() || is_held_here() {
@@ -141,7 +141,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         }
     }
 
-    /// Waits for a reason to ask; without one, until `poll`. Cancel safe.
+    /// Waits for a reason to ask; without one, until `poll`, or longer if announcements can be relied on. Cancel safe.
     pub(crate) async fn wait(&mut self, poll: Instant, retry: &mut Retry) {
         self.wait_for(None, poll, retry).await;
     }
@@ -179,7 +179,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         }
     }
 
-    /// When to ask, as it looks `now`.
+    /// Returns when to ask, as known `now`.
     fn next(&self, plan: &mut WakePlan, retry: &mut Retry, now: Instant) -> Instant {
         if let Some(until) = self.ticket.held_here() {
             return until;
@@ -190,7 +190,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
             .and_then(|releases| self.release(releases))
         {
             None => {}
-            // Where attempts come to nothing because there are too many, this would bring about the next ones at once.
+            // Not at once: if attempts fail because there are too many, each would cause the next ones.
             Some(ReleaseKind::Abandoned) => {
                 let reason = now + plan.delay;
                 plan.reason = Some(plan.reason.map_or(reason, |earlier| earlier.min(reason)));
@@ -209,13 +209,13 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
                 gate.clamp(poll, poll + LONGEST_SLOT)
             }
         };
-        // Whatever is announced, and however often, it is not relied upon for longer than anything else.
+        // Announcements, also forged ones, delay an attempt no longer than this.
         let asks = asks.min(plan.patient);
         self.expiry().map_or(asks, |expiry| expiry.min(asks))
     }
 
-    /// Tells the other processes that this one waits, unless they know, or it is about to ask. Only once it would hear that it
-    /// is named: otherwise its slot would pass in vain.
+    /// Announces that this process waits, unless the others know, or it is about to ask. Only while it listens to a quorum of
+    /// nodes: otherwise it may not hear that it is named, and its slot would pass unused.
     fn say_that_it_waits(&mut self, plan: &mut WakePlan, now: Instant) {
         let goes_later = plan.reason.is_some() && self.ticket.gate(0).is_some_and(|gate| gate > now);
         if goes_later && plan.releases.is_none() {
@@ -237,7 +237,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         };
         let request = Request {
             key: self.ticket.key().clone(),
-            // No lock is meant.
+            // An announcement concerns no lease.
             owner: OwnerToken::from(0),
             action: Action::Announce(notice),
         };
@@ -246,11 +246,11 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         self.context.in_background(BUDGET, calls);
     }
 
-    /// When to ask if nothing is announced and nothing expires.
+    /// Returns when to ask if nothing is announced and nothing expires.
     fn without_reason(&self, plan: &mut WakePlan, now: Instant) -> Instant {
         let would_be_told = |releases: &Arc<ReleaseWatch>| self.would_be_told(releases);
         match plan.releases.as_ref().map_or(Some(false), would_be_told) {
-            // Whatever was announced before it listened, it has to ask about.
+            // Releases from before it listened are not announced again, so it asks once.
             None => now,
             Some(true) => {
                 plan.relied = true;
@@ -258,7 +258,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
             }
             Some(false) => {
                 if std::mem::take(&mut plan.relied) {
-                    // Longer than the others take to announce the same.
+                    // Long enough for the other nodes to announce the same release.
                     plan.poll = now + plan.delay.max(2 * self.round_trip);
                 }
                 plan.poll
@@ -276,7 +276,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         releases.release(is_free, |node, owner| self.holds(node, owner))
     }
 
-    /// Who has a quorum of nodes, and so the lock, if it is one of this library's.
+    /// Returns the token that a quorum of nodes hold; `None` if there is none.
     fn holder(&self) -> Option<OwnerToken> {
         let by = |seen: &Seen| match seen {
             Seen::Held { by, .. } => *by,
@@ -289,9 +289,10 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         matches!(self.seen[node], Seen::Held { by: Some(by), .. } if by == owner)
     }
 
-    /// Whether a quorum of nodes would tell of the release: those that have the holder's key and were listened to when they said
-    /// so. `None` if they would only now. Once some have told, the others may have nothing to tell: they may have lost the key, or
-    /// be out of the holder's reach.
+    /// Returns whether a quorum of nodes would announce the release: they held the holder's key at the last attempt, and were
+    /// listened to then and since. `None` if so many are listened to only by now.
+    ///
+    /// `false` once a node has announced it: the others may have lost the key, or be out of the holder's reach.
     fn would_be_told(&self, releases: &ReleaseWatch) -> Option<bool> {
         let holder = self.holder().filter(|holder| !releases.is_released(*holder));
         let Some(holder) = holder else {
@@ -309,9 +310,9 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         }
     }
 
-    /// When a quorum of nodes is free because keys have expired. `None` if nothing is known to expire.
+    /// Returns when enough keys have expired that a quorum of nodes is free; `None` if no known expiry decides that.
     ///
-    /// Where nobody has the lock, a node that was not heard may be free. The holder of a lock has most likely got such a node, too.
+    /// A node that has not answered may be free. But a holder of the lock most likely has it, too.
     fn expiry(&self) -> Option<Instant> {
         let mut untils: Vec<Instant> = Vec::new();
         let mut free = 0;

@@ -1,4 +1,4 @@
-//! The tasks of this process that have the lock: to whom they leave it.
+//! A lock that this process holds, and its release to the next waiter.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
@@ -13,24 +13,24 @@ use crate::sys::mutex::lock;
 use super::queue::{LocalLease, Queue};
 use super::registry::{QueueId, QueueRef, Queues};
 
-/// A lock that is held in this process.
+/// A task of this process that holds a lock.
 pub(crate) struct LocalHolder<T: Send + 'static> {
     queue_ref: QueueRef<T>,
     id: u64,
 }
 
-/// Where the lease that holds it is entered.
+/// The place in the queue for its lease.
 pub(crate) struct HolderSlot<T> {
     queue: Weak<Queue<T>>,
     id: u64,
 }
 
 impl<T: Send + 'static> Queues<T> {
-    /// A task of this process has got the lock. The nodes took so long.
+    /// Records that a task of this process has acquired the lock.
     pub(crate) fn got(&self, id: QueueId, round_trip: Duration) -> (LocalHolder<T>, HolderSlot<T>) {
         let queue_ref = self.queue(id);
         let queue = &queue_ref.queue;
-        // The one in front is still among them.
+        // Less the one that has acquired the lock.
         let waiting = queue.waiting.load(SeqCst).saturating_sub(1);
         {
             let mut fairness = lock(&queue.fairness);
@@ -54,7 +54,7 @@ impl<T> HolderSlot<T> {
     pub(crate) fn is(self, lease: Weak<dyn LocalLease>) {
         if let Some(queue) = self.queue.upgrade() {
             let mut state = lock(&queue.state);
-            // Hardly ever is there another.
+            // There is hardly ever a second lease.
             state.leases.reserve_exact(1);
             state.leases.push((self.id, lease));
         }
@@ -76,14 +76,14 @@ impl<T: Send + 'static> ReleaseObserver for LocalHolder<T> {
         }
     }
 
-    /// Another process may wait, so listen, too.
+    /// Starts to listen, because another process may wait.
     fn heard(&self) {
         let QueueRef { queues, id, queue } = &self.queue_ref;
         if lock(&queue.state).releases.is_some() {
             return;
         }
         let queue_ref = queues.queue(id.clone());
-        // Not from here: this may be called where no runtime can be entered.
+        // As a task: this may be called where no runtime can be entered.
         queues.runtime.spawn(async move {
             queue_ref.listen();
             queue_ref.linger();

@@ -1,8 +1,7 @@
-//! Waiting for a lock: the queue of one process, and what is known of other processes that wait (W1, W2, W4).
+//! Waiting for a lock: the queue of one process, and what it knows of other processes that wait.
 //!
-//! Entry point: [`Queues::enter`] returns a place in the queue of a key; [`FrontWaiter`] decides when the first of a queue asks.
-//!
-//! Nothing here sets or deletes a key, and nothing here is needed for a lock to be safe: it only decides when to ask.
+//! Entry points: [`Queues::enter`] returns a place in a queue; [`FrontWaiter`] decides when the first waiter asks the nodes.
+//! Nothing here sets or deletes a key. No lock depends on this folder to be safe. Rules: W1, W2, W4.
 
 mod fairness;
 mod front;

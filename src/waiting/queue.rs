@@ -1,7 +1,7 @@
-//! The tasks of one process that wait for the same lock with the same settings (W1): who is in front, and what all of them know.
+//! The queue of this process for one lock and one set of settings, and what all of its waiters know (W1).
 //!
-//! Only the one in front talks to the nodes, so a thousand waiters cost the nodes no more than one does. While a task of this
-//! process holds the lock, not even that one has to.
+//! Only the first waiter asks the nodes, so a thousand waiters cost them no more than one. While a task of this process holds
+//! the lock, even the first one need not ask.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
@@ -15,23 +15,23 @@ use crate::sys::mutex::lock;
 use super::fairness::Fairness;
 use super::releases::ReleaseWatch;
 
-/// A lease of this process, which is held until some time.
+/// A lease of this process, which is held until a known time.
 pub(crate) trait LocalLease: Send + Sync {
     fn until(&self) -> Instant;
 }
 
-/// How long a queue is remembered after its last task has left it: its subscriptions, and what is known of other processes.
+/// How long a queue is kept after its last waiter has left, with its subscriptions and knowledge of other processes.
 pub(super) const REMEMBERED: Duration = Duration::from_millis(300);
 
-/// The tasks that wait for one key with the same settings. `T` is the last failure of the one in front.
+/// The waiters for one key with the same settings. `T` is the last failure that they share.
 pub(super) struct Queue<T> {
-    /// Held by the one in front. Fair: it goes to the task that has waited longest.
+    /// Held by the first waiter. Fair: it passes to the task that has waited longest.
     pub(super) turn: Arc<Turn<()>>,
     pub(super) freed: Notify,
     pub(super) shared_failure: Mutex<Option<T>>,
-    /// One of those whose time is up asks for all of them.
+    /// Held by the waiter that asks for all waiters whose time is up.
     pub(super) final_attempt: Turn<()>,
-    /// How many wait, the one in front included.
+    /// Includes the first waiter.
     pub(super) waiting: AtomicUsize,
     pub(super) fairness: Arc<Mutex<Fairness>>,
     pub(super) state: Mutex<State>,
@@ -39,13 +39,12 @@ pub(super) struct Queue<T> {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Opened when a task waits for another process, closed when none has for a while.
+    /// Opened when another process holds the lock or waits for it; closed when unused for a while.
     pub(super) releases: Option<Arc<ReleaseWatch>>,
-    /// When a task last waited for another process, or was told of one that waits.
+    /// When the nodes last refused a waiter, or `releases` was opened.
     pub(super) waited: Option<Instant>,
-    /// Whether a [`Linger`](super::registry) keeps the queue for those who come soon.
+    /// Whether a [`Linger`](super::registry) keeps the queue for later waiters.
     pub(super) lingers: bool,
-    /// The leases of this process, and until when each is held.
     pub(super) leases: Vec<(u64, Weak<dyn LocalLease>)>,
     pub(super) next: u64,
 }
@@ -63,16 +62,16 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes the subscriptions, if no task has needed them for a while.
+    /// Takes out the subscriptions, if no waiter has needed them for a while.
     pub(super) fn unused_releases(&self) -> Option<Arc<ReleaseWatch>> {
         let mut state = lock(&self.state);
-        // A task that waits is counted before it begins to listen.
+        // A waiter is counted before it starts to listen.
         let is_used =
             self.waiting.load(SeqCst) > 0 || state.waited.is_some_and(|waited| waited.elapsed() < REMEMBERED);
         if is_used { None } else { state.releases.take() }
     }
 
-    /// Whether tasks that come soon need to know what this queue knows: another process goes first, or releases are heard.
+    /// Returns whether later waiters need this queue: another process goes first, or the queue listens to nodes.
     pub(super) fn is_of_use(&self) -> bool {
         let gate = lock(&self.fairness).gate(u32::MAX);
         gate.is_some_and(|gate| gate > Instant::now()) || lock(&self.state).releases.is_some()

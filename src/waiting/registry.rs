@@ -1,4 +1,4 @@
-//! Which queues there are, and for how long: as long as a task is in one, and a moment longer where that is of use.
+//! The queues of one manager. A queue lives as long as a task uses it, and a moment longer if later waiters need it.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
@@ -17,12 +17,12 @@ use crate::sys::timer::sleep_until;
 use super::queue::{Queue, REMEMBERED};
 use super::releases::ReleaseWatch;
 
-/// The queues of one manager. `T` is the last failure of the one in front.
+/// The queues of one manager. `T` is the last failure that the waiters of a queue share.
 pub(crate) struct Queues<T> {
     by_id: Arc<Mutex<ById<T>>>,
     nodes: Nodes,
     pub(super) runtime: Runtime,
-    /// Nothing is remembered any more.
+    /// Once cancelled, no queue is kept for later waiters.
     pub(super) closed: CancellationToken,
 }
 
@@ -53,12 +53,11 @@ impl QueueId {
 
 struct Entry<T> {
     queue: Arc<Queue<T>>,
-    /// How many keep it in existence. Not what its own counter says: those who are just leaving are still counted there.
+    /// The number of [`QueueRef`]s. The count of `queue` itself still includes those that are being dropped.
     refs: usize,
 }
 
 impl<T: Send + 'static> Queues<T> {
-    /// Nobody waits any more once `closed` is cancelled.
     pub(crate) fn new(nodes: &Nodes, runtime: &Runtime, closed: CancellationToken) -> Self {
         Queues {
             by_id: Arc::default(),
@@ -68,12 +67,12 @@ impl<T: Send + 'static> Queues<T> {
         }
     }
 
-    /// Nobody is to wait any more.
+    /// Keeps no queue for later waiters any more.
     pub(crate) fn close(&self) {
         self.closed.cancel();
     }
 
-    /// When what is returned is dropped, queues are forgotten as soon as nobody is in them.
+    /// Returns a guard that does the same as [`close`](Self::close) when it is dropped.
     pub(crate) fn until_closed(&self) -> DropGuard {
         self.closed.clone().drop_guard()
     }
@@ -121,7 +120,7 @@ pub(super) struct QueueRef<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> QueueRef<T> {
-    /// Listens to the nodes from now on, if the queue did not before.
+    /// Starts to listen to the nodes, if the queue does not yet.
     pub(super) fn listen(&self) {
         let mut state = lock(&self.queue.state);
         if state.releases.is_none() {
@@ -131,13 +130,13 @@ impl<T: Send + 'static> QueueRef<T> {
         }
     }
 
-    /// To be called by a task that leaves: what is of use to those that come soon is remembered for a while.
+    /// Keeps the queue for a while, if later waiters need it. Called by each task that leaves.
     pub(super) fn linger(&self) {
         if !self.queue.is_of_use() || std::mem::replace(&mut lock(&self.queue.state).lingers, true) {
             return;
         }
         let linger = Linger(self.queues.queue(self.id.clone()));
-        // Where the runtime has ended, the task is dropped at once, and what it keeps with it.
+        // If the runtime has ended, this drops the task at once.
         self.queues.runtime.spawn(linger.fade());
     }
 }
@@ -155,11 +154,11 @@ impl<T: Send + 'static> Drop for QueueRef<T> {
     }
 }
 
-/// Keeps a queue for tasks that come soon.
+/// Keeps a queue for later waiters.
 struct Linger<T: Send + 'static>(QueueRef<T>);
 
 impl<T: Send + 'static> Linger<T> {
-    /// Until there is nothing left to remember, or no task is to wait any more.
+    /// Returns when no waiter needs the queue, or the manager takes no new locks.
     async fn fade(self) {
         let QueueRef { queues, queue, .. } = &self.0;
         loop {
@@ -181,7 +180,7 @@ impl<T: Send + 'static> Drop for Linger<T> {
         let queue = &self.0.queue;
         let mut state = lock(&queue.state);
         state.lingers = false;
-        // Where it is closed, or the runtime has ended.
+        // Needed if the manager is closed, or its runtime has ended.
         let unused = match queue.waiting.load(SeqCst) {
             0 => state.releases.take(),
             _ => None,

@@ -1,4 +1,4 @@
-//! What all nodes announce of one lock, put together (W2).
+//! The announcements of all nodes about one lock (W2).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,7 +14,7 @@ use crate::sys::mutex::lock;
 
 use super::fairness::Fairness;
 
-/// So many releases are remembered as acted upon.
+/// Most releases that are remembered as acted upon.
 const REMEMBERED: usize = 8;
 
 /// Listens to all nodes for releases of one lock, until it is dropped.
@@ -31,19 +31,19 @@ struct Heard {
 
 struct State {
     nodes: Vec<NodeState>,
-    /// Announcements of these releases that come late say nothing new, unless the node was seen to hold them since.
+    /// Late announcements of these releases are ignored, unless the node was seen to hold the token since.
     acted_upon: Vec<OwnerToken>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct NodeState {
     hears: bool,
-    /// Counts how often it began to.
+    /// Counts how often listening to the node began.
     beginnings: u32,
     released: Option<(OwnerToken, ReleaseKind)>,
 }
 
-/// Since when each node is listened to, without interruption: for comparison only. `None` where it is not.
+/// Which nodes are listened to. `None` if a node is not; a number that differs shows an interruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hearing(Vec<Option<u32>>);
 
@@ -52,7 +52,7 @@ impl Hearing {
         Hearing(vec![None; nodes])
     }
 
-    /// Whether it is so for a node, and has been since `earlier`.
+    /// Returns whether a node is listened to, without interruption since `earlier`.
     pub(crate) fn since(&self, earlier: &Hearing, node: usize) -> bool {
         self.0[node].is_some() && self.0[node] == earlier.0[node]
     }
@@ -61,14 +61,13 @@ impl Hearing {
         self.0[node].is_some()
     }
 
-    /// Whether a quorum of nodes is listened to.
     pub(crate) fn of_quorum(&self) -> bool {
         self.0.iter().flatten().count() >= quorum(self.0.len())
     }
 }
 
 impl ReleaseWatch {
-    /// Begins to listen, on whatever nodes announce. On none, it hears nothing. What concerns turns goes to `fairness`.
+    /// Starts to listen to all nodes that can announce. Announcements about turns go to `fairness`.
     pub(crate) fn of(
         key: &Arc<str>,
         nodes: &Nodes,
@@ -92,31 +91,30 @@ impl ReleaseWatch {
         }
     }
 
-    /// Which nodes are listened to.
     pub(crate) fn hearing(&self) -> Hearing {
         let state = self.heard.state();
         let hears = |node: &NodeState| node.hears.then_some(node.beginnings);
         Hearing(state.nodes.iter().map(hears).collect())
     }
 
-    /// Waits until something was announced, or a node is listened to that was not, or the other way round. Cancel safe.
+    /// Waits until a node announces a release, or listening to a node begins or ends. Cancel safe.
     pub(crate) async fn changed(&self) {
         self.heard.changed.notified().await;
     }
 
-    /// The nodes are about to be asked: what they have announced before will be in their answers.
+    /// Forgets the announcements so far. Called before the nodes are asked, whose answers will include them.
     pub(crate) fn forget(&self) {
         self.heard.state().forget();
     }
 
-    /// Whether any node has announced this release since then.
+    /// Returns whether any node has announced this release since then.
     pub(crate) fn is_released(&self, owner: OwnerToken) -> bool {
         let is_it = |node: &NodeState| node.released.is_some_and(|(released, _)| released == owner);
         self.heard.state().nodes.iter().any(is_it)
     }
 
-    /// Whether a quorum of nodes is free: at least one because it has just said so, the others for that reason or because
-    /// `is_free` holds for them. Each release is news once, and once more from a node that `holds` it.
+    /// Returns how the lock was released, if a quorum of nodes is free: at least one because it has announced the release,
+    /// others perhaps because `is_free` says so. Each release counts once, and once more from a node that `holds` its token.
     pub(crate) fn release(
         &self,
         is_free: impl Fn(usize) -> bool,
@@ -179,7 +177,7 @@ impl ReleaseSink for Heard {
 
     fn released(&self, node: usize, owner: OwnerToken, notice: ReleaseNotice) {
         let is_anothers = lock(&self.fairness).heard_release(notice, Instant::now());
-        // The next one of this process knows already that it is.
+        // If this process hands the lock over, its next waiter is notified directly.
         if is_anothers || notice.kind != ReleaseKind::HandedOver {
             self.state().nodes[node].released = Some((owner, notice.kind));
             self.changed.notify_one();

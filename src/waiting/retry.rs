@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use crate::options::Wait;
 use crate::protocol::backoff::Backoff;
 
-/// Shortest outage that [`Wait::Forever`] sits out.
+/// [`Wait::Forever`] outlasts every outage that is shorter.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A waiter that is notified of releases polls this many times more rarely than the longest delay, in case a notification is lost.
+/// A waiter that is notified of releases also polls, this many times more rarely: a notification may be lost.
 const TOLD: u32 = 16;
 
 /// The attempts of one acquire.
@@ -19,7 +19,7 @@ pub(crate) struct Retry {
     backoff: Backoff,
     started: Instant,
     attempts: u32,
-    /// Failed attempts since there was last a reason for one.
+    /// Failed attempts since the last reset of the back-off.
     fruitless: u32,
     /// How long nodes may be out of reach before [`Wait::Forever`] ends.
     patience: Duration,
@@ -52,7 +52,6 @@ impl Retry {
         }
     }
 
-    /// Returns whether no time is left.
     pub(crate) fn is_over(&self) -> bool {
         self.end().is_some_and(|end| Instant::now() >= end)
     }
@@ -62,12 +61,12 @@ impl Retry {
         self.out_of_reach_since
     }
 
-    /// Takes over another waiter's knowledge of that.
+    /// Takes over `out_of_reach_since` from another waiter.
     pub(crate) fn learn(&mut self, out_of_reach_since: Option<Instant>) {
         self.out_of_reach_since = out_of_reach_since;
     }
 
-    /// There is a reason for an attempt: if it fails, delays start short again.
+    /// Starts with short delays again. Called when there is a reason for an attempt.
     pub(crate) fn reset_backoff(&mut self) {
         self.fruitless = 0;
     }
@@ -83,10 +82,10 @@ impl Retry {
         longest.saturating_add(delay).saturating_mul(TOLD)
     }
 
-    /// An attempt has failed; `quorum` tells whether a quorum of nodes answered it. Returns the moment of the next attempt; `None` if
-    /// waiting ends.
+    /// Records a failed attempt; `quorum` tells whether a quorum of nodes answered. Returns when to make the next one; `None`
+    /// if waiting ends.
     ///
-    /// A last attempt is made at the very end of the time, so no sleep is in vain.
+    /// The last attempt is made at the very end of the time, so no sleep is in vain.
     pub(crate) fn next_attempt(&mut self, quorum: bool, random: u32) -> Option<Instant> {
         self.attempts = self.attempts.saturating_add(1);
         self.fruitless = self.fruitless.saturating_add(1);
@@ -104,7 +103,7 @@ impl Retry {
                 Some(last) => Some(next.min(last)),
                 None => Some(next),
             },
-            // Waiting for ever is for a lock that is held. An outage is reported.
+            // `Forever` waits for a holder. An outage is reported.
             Wait::Forever => {
                 let out = self
                     .out_of_reach_since
@@ -170,7 +169,7 @@ mod tests {
         assert!(retry.next_attempt(false, 0).is_some());
         advance(Duration::from_secs(29)).await;
         assert!(retry.next_attempt(false, 0).is_some());
-        // Back for a moment: the count starts afresh.
+        // A quorum has answered in between, so the time counts anew.
         assert!(retry.next_attempt(true, 0).is_some());
         assert!(retry.next_attempt(false, 0).is_some());
         advance(Duration::from_secs(30)).await;

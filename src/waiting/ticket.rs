@@ -1,4 +1,4 @@
-//! A place in a queue.
+//! A waiter's place in a queue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -38,7 +38,7 @@ impl<T: Clone + Send + 'static> Ticket<T> {
         &self.queue_ref.id.key
     }
 
-    /// Waits to be in front, until `end` at most. Returns whether it is. Cancel safe.
+    /// Waits to be first in the queue, until `end` at most. Returns whether it is. Cancel safe.
     pub(crate) async fn wait_for_front(&mut self, end: Option<Instant>, runtime: &Runtime) -> bool {
         let queue = &self.queue_ref.queue;
         if let Ok(turn) = queue.turn.clone().try_lock_owned() {
@@ -59,8 +59,7 @@ impl<T: Clone + Send + 'static> Ticket<T> {
         true
     }
 
-    /// When time is up: waits until no other task asks for the last time, up to `limit`. For as long as what is returned lives,
-    /// none does.
+    /// Waits until no other waiter makes a last attempt. While the guard lives, no other one begins. `None` after `limit`.
     pub(crate) async fn final_attempt(
         &self,
         limit: Duration,
@@ -73,22 +72,22 @@ impl<T: Clone + Send + 'static> Ticket<T> {
         }
     }
 
-    /// Shares the failure of the one in front with the other waiters.
+    /// Shares a failure with the other waiters. `None` clears it.
     pub(crate) fn share(&self, failure: Option<T>) {
         *lock(&self.queue_ref.queue.shared_failure) = failure;
     }
 
-    /// Returns the last failure of a waiter in front. `None`: the nodes have not been asked, or have granted the lock since.
+    /// Returns the failure that was shared last; `None` if there is none, or if the lock was granted since.
     pub(crate) fn shared_failure(&self) -> Option<T> {
         lock(&self.queue_ref.queue.shared_failure).clone()
     }
 
-    /// Waits until this process gives the lock up. It may have done so just before.
+    /// Waits until this process releases the lock. Returns at once if it has just done so.
     pub(super) async fn freed(&self) {
         self.queue_ref.queue.freed.notified().await;
     }
 
-    /// Until when a task of this process holds the lock.
+    /// Returns until when a task of this process holds the lock; `None` if none does.
     pub(crate) fn held_here(&self) -> Option<Instant> {
         let now = Instant::now();
         let leases: Vec<_> = lock(&self.queue_ref.queue.state)
@@ -96,12 +95,12 @@ impl<T: Clone + Send + 'static> Ticket<T> {
             .iter()
             .filter_map(|(_, lease)| lease.upgrade())
             .collect();
-        // Not under the lock: it may be the last to let one of them go.
+        // Not under the lock: dropping the last reference to a lease needs it.
         let untils = leases.iter().map(|lease| lease.until());
         untils.filter(|until| *until > now).max()
     }
 
-    /// Asked for in vain: unless a task of this process has the lock, another process does.
+    /// Records a refusal by the nodes. Unless a task of this process holds the lock, another process does.
     pub(super) fn refused(&self, round_trip: Duration) {
         let queue = &self.queue_ref.queue;
         let is_held_here = {
@@ -116,27 +115,24 @@ impl<T: Clone + Send + 'static> Ticket<T> {
         }
     }
 
-    /// When this process may ask, if another one goes first.
+    /// Returns from when on this process may ask; `None` if no other process goes first.
     pub(super) fn gate(&self, random: u32) -> Option<Instant> {
         lock(&self.queue_ref.queue.fairness).gate(random)
     }
 
-    /// Whether this process is next.
     pub(super) fn is_next(&self) -> bool {
         lock(&self.queue_ref.queue.fairness).is_next(Instant::now())
     }
 
-    /// What this process is to say if it waits, unless the others know.
+    /// Returns the announcement that this process waits; `None` if the others know.
     pub(super) fn say(&self) -> Option<WaitNotice> {
         lock(&self.queue_ref.queue.fairness).say(Instant::now())
     }
 
-    /// What nodes announce, if this queue listens to them.
     pub(super) fn releases(&self) -> Option<Arc<ReleaseWatch>> {
         lock(&self.queue_ref.queue.state).releases.clone()
     }
 
-    /// Listens to the nodes from now on, if the queue did not before.
     pub(super) fn listen(&self) {
         self.queue_ref.listen();
     }
