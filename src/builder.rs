@@ -310,7 +310,6 @@ impl RedlockBuilder {
             prefix: (*self.prefix).into(),
             timeout,
             window: defaults.guard_window,
-            longest_ttl: defaults.longest_ttl,
             part: self.part,
         };
         let nodes = RedisNode::set(

@@ -188,8 +188,6 @@ pub(crate) struct LockOptions {
     pub(crate) retention: Option<Duration>,
     pub(crate) restart_guard: bool,
     pub(crate) guard_window: Duration,
-    /// The longest TTL that other clients allow for.
-    pub(crate) longest_ttl: Duration,
     pub(crate) backoff: Backoff,
 }
 
@@ -206,7 +204,6 @@ impl Default for LockOptions {
             retention: None,
             restart_guard: true,
             guard_window: DEFAULT_GUARD_WINDOW,
-            longest_ttl: MAX_TTL,
             backoff: Backoff::default(),
         }
     }
@@ -238,10 +235,11 @@ impl LockSettings {
 }
 
 impl LockOptions {
-    /// Returns these options as a manager's defaults. Its own TTL may be longer than the guard window.
+    /// Returns these options as a manager's defaults. A TTL that is longer than the guard window lengthens it, for all requests of the
+    /// manager: its other locks may live for that long.
     pub(crate) fn of_manager(self) -> LockOptions {
         LockOptions {
-            longest_ttl: self.guard_window.max(self.ttl),
+            guard_window: self.guard_window.max(self.ttl),
             ..self
         }
     }
@@ -255,10 +253,10 @@ impl LockOptions {
                 window: self.guard_window,
             });
         }
-        if self.ttl > self.longest_ttl {
+        if self.ttl > self.guard_window {
             return Err(OptionError::TtlBeyondGuard {
                 ttl: self.ttl,
-                window: self.longest_ttl,
+                window: self.guard_window,
             });
         }
         // Redis counts in milliseconds. Rounding down keeps the deadline on the safe side.
@@ -285,8 +283,7 @@ impl LockOptions {
             max_hold: self.max_hold,
             fencing: self.fencing,
             retention: self.retention(ttl)?,
-            // The manager's own TTL may be longer than the window.
-            guard: self.restart_guard.then(|| self.guard_window.max(ttl)),
+            guard: self.restart_guard.then_some(self.guard_window),
         })
     }
 
@@ -334,7 +331,7 @@ mod tests {
     fn settings(change: impl FnOnce(&mut LockOptions)) -> Result<LockSettings, OptionError> {
         let mut options = LockOptions::default();
         change(&mut options);
-        options.settings()
+        options.of_manager().settings()
     }
 
     #[test]
@@ -384,7 +381,9 @@ mod tests {
             ..LockOptions::default()
         };
         let manager = options.of_manager();
-        assert_eq!(with(manager.clone(), minute).unwrap().guard, Some(minute));
+        for ttl in [minute, second] {
+            assert_eq!(with(manager.clone(), ttl).unwrap().guard, Some(minute));
+        }
         assert!(with(manager, minute + second).is_err());
     }
 

@@ -102,9 +102,8 @@ pub(crate) struct Settings {
     pub(crate) prefix: Arc<str>,
     /// How long connecting and probing may take.
     pub(crate) timeout: Duration,
-    /// The guard window.
+    /// The guard window, and so the longest TTL that clients use.
     pub(crate) window: Duration,
-    pub(crate) longest_ttl: Duration,
     pub(crate) part: Part,
 }
 
@@ -121,7 +120,6 @@ impl RedisNode {
             prefix,
             timeout,
             window,
-            longest_ttl,
             part,
         } = settings.clone();
         let run_ids = Arc::new(RunIds::default());
@@ -153,7 +151,7 @@ impl RedisNode {
         let members = Arc::new(Members::new(
             nodes.clone(),
             &prefix,
-            longest_ttl,
+            window,
             look_period,
             part,
             clock.clone(),

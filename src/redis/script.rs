@@ -374,6 +374,7 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
         Action::Heal { fencing, .. } => (true, fencing.is_some()),
         _ => (false, false),
     };
+    let needs_key = !sets && !matches!(request.action, Action::Announce(_));
     match (entry, request.action) {
         (Value::Text(error), _) => Err(fault::from_message(&String::from_utf8_lossy(&error))),
         (Value::Integer(OTHER_MEMORY), action) if !matches!(action, Action::Release { .. }) => {
@@ -409,8 +410,8 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             Ok(Reply::Released { heard: told == HEARD })
         }
         (Value::Integer(DONE | HEARD), Action::Announce(_)) => Ok(Reply::Announced),
-        (Value::Integer(MISSING), _) => Ok(Reply::Missing),
-        (Value::Integer(FOREIGN), _) => Ok(Reply::Foreign),
+        (Value::Integer(MISSING), _) if needs_key => Ok(Reply::Missing),
+        (Value::Integer(FOREIGN), _) if needs_key => Ok(Reply::Foreign),
         (Value::Integer(number), Action::Raise { .. }) => {
             counter_of(number).map(|counter| Reply::Raised { counter })
         }

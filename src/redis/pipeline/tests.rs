@@ -23,7 +23,6 @@ async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
         prefix: "quorlock:".into(),
         timeout: PATIENCE,
         window: PATIENCE,
-        longest_ttl: PATIENCE,
         part: Part::Full,
     };
     let closed = CancellationToken::new();
