@@ -15,21 +15,7 @@ pub(crate) use announcement::{
 };
 pub use fault::{Fault, ListConflict, Unfit};
 pub use owner::OwnerToken;
+pub use port::NodeState;
 pub(crate) use port::{Node, Nodes};
 pub use request::Reply;
 pub(crate) use request::{Action, Answer, Fencing, Request};
-
-/// A node's state, as far as it is known without asking the node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NodeState {
-    /// The first attempt to connect has not ended yet.
-    Connecting,
-    /// Connected, probed, votes.
-    Up {
-        /// Settings with which the node may vote, but should not run: for instance an eviction policy.
-        warnings: Vec<String>,
-    },
-    /// Out of reach, or refused by the probe. Tried again in the background.
-    Down(Fault),
-}

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::{Fault, Listener, Listening, NodeState, Reply, Request};
+use super::announcement::{Listener, Listening};
+use super::fault::Fault;
+use super::request::{Reply, Request};
 
 /// The nodes of one set.
 pub(crate) type Nodes = Arc<[Arc<dyn Node>]>;
@@ -81,4 +83,19 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn status(&self) -> NodeState {
         NodeState::Up { warnings: Vec::new() }
     }
+}
+
+/// A node's state, as far as it is known without asking the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// The first attempt to connect has not ended yet.
+    Connecting,
+    /// Connected, probed, votes.
+    Up {
+        /// Settings with which the node may vote, but should not run: for instance an eviction policy.
+        warnings: Vec<String>,
+    },
+    /// Out of reach, or refused by the probe. Tried again in the background.
+    Down(Fault),
 }
