@@ -1,4 +1,4 @@
-//! What all charts have in common. SVG: whoever shows them has the letters.
+//! Common parts of the charts: SVG files, shown with the viewer's fonts.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type Drawn = Result<(), Box<dyn Error>>;
 
-/// Told apart also by those who do not see all colours (Okabe and Ito).
+/// Colours that can be told apart with colour blindness (Okabe and Ito).
 pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
@@ -26,7 +26,7 @@ pub(crate) const FONT: &str = "sans-serif";
 const SIZE: (u32, u32) = (1000, 460);
 const LEGEND: i32 = 190;
 
-/// White, with its title and its legend; what is left is for the chart.
+/// Returns an empty chart with its title and legend, and the area that is left.
 pub(crate) fn canvas<'a>(
     file: &'a Path,
     title: &str,
@@ -52,11 +52,11 @@ fn legend(area: &Area<'_>, entries: &[String]) -> Drawn {
     Ok(())
 }
 
-/// Lines over a logarithmic axis, from zero upwards.
+/// Lines over a logarithmic axis. The other axis starts at zero.
 pub(crate) struct Panel<'a> {
     pub(crate) x: &'a str,
     pub(crate) y: &'a str,
-    /// Of all panels of a chart, so that they can be compared.
+    /// The same for all panels of a chart, so that they can be compared.
     pub(crate) top: f64,
     /// In the order of the legend.
     pub(crate) lines: Vec<Vec<(f64, f64)>>,

@@ -1,5 +1,5 @@
-//! What the benchmarks share.
-#![allow(dead_code)] // Each takes a part of it.
+//! Common parts of the benchmarks.
+#![allow(dead_code)] // Each uses only a part.
 
 pub(crate) mod charts;
 pub(crate) mod report;
@@ -7,7 +7,6 @@ pub(crate) mod stats;
 
 use quorlock::{Lease, ReleaseOutcome};
 
-/// Gives back a lock of quorlock. What went wrong, in words.
 pub(crate) async fn release(lease: Lease) -> Result<(), String> {
     match lease.release().await {
         ReleaseOutcome::Released => Ok(()),

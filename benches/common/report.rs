@@ -1,10 +1,9 @@
-//! What a benchmark reports: everything as JSON, and small tables in Markdown.
+//! The report of a benchmark: everything as JSON, and small tables in Markdown.
 
 use std::fs;
 
 use serde_json::{Map, Value, json};
 
-/// Collects everything that is to be shown.
 #[derive(Default)]
 pub(crate) struct Report {
     json: Map<String, Value>,
@@ -18,24 +17,24 @@ impl Report {
         self.keep(name, text);
     }
 
-    /// Puts something into the JSON only.
+    /// Adds a value to the JSON only.
     pub(crate) fn keep(&mut self, name: &str, value: impl Into<Value>) {
         self.json.insert(name.into(), value.into());
     }
 
-    /// What else the machine was doing tells how far the numbers can be believed.
+    /// Records the load of the machine, which limits how far the numbers can be trusted.
     pub(crate) fn note_load(&mut self, when: &str) {
         if let Ok(load) = fs::read_to_string("/proc/loadavg") {
             self.note(when, load.trim_end());
         }
     }
 
-    /// Something went wrong that is to be told at the end.
+    /// Records a failure, to be shown at the end.
     pub(crate) fn failed(&mut self, what: String) {
         self.failed.push(what);
     }
 
-    /// What was promised was not kept. There is no point in figures then.
+    /// Records that a promise was broken. The figures are worthless then.
     pub(crate) fn violated(&mut self, what: &str) {
         eprintln!("VIOLATION: {what}");
         self.violated.push(what.to_owned());
@@ -45,7 +44,7 @@ impl Report {
         !self.violated.is_empty()
     }
 
-    /// What failed, and everything as JSON.
+    /// Prints the failures, and returns everything as JSON.
     pub(crate) fn finish(mut self) -> Value {
         println!();
         if !self.violated.is_empty() {
@@ -64,14 +63,14 @@ impl Report {
         Value::Object(self.json)
     }
 
-    /// Puts a table into the JSON, and prints what of it is to be printed.
+    /// Adds a table to the JSON, and prints its visible cells.
     pub(crate) fn table(&mut self, title: &str, corner: &str, rows: Vec<Row>) {
         self.print(title, corner, &rows);
         let json: Map<_, _> = rows.into_iter().map(|row| (row.name, row.json.into())).collect();
         self.json.insert(title.into(), json.into());
     }
 
-    /// Prints the rows that have cells, in Markdown that can also be read as it is.
+    /// Prints the rows that have cells, as an aligned Markdown table.
     pub(crate) fn print(&self, title: &str, corner: &str, rows: &[Row]) {
         let mut rows = rows.iter().filter(|row| !row.cells.is_empty()).peekable();
         let Some(first) = rows.peek() else { return };
@@ -100,7 +99,7 @@ impl Report {
     }
 }
 
-/// A row of a table: figures for the JSON, and cells that are printed.
+/// A row of a table: figures for the JSON, and cells to print.
 pub(crate) struct Row {
     name: String,
     cells: Vec<(String, String)>,
@@ -116,7 +115,6 @@ impl Row {
         }
     }
 
-    /// Adds a figure to the JSON.
     pub(crate) fn keep(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         self.json.insert(key.into(), value.into());
     }
@@ -126,7 +124,7 @@ impl Row {
         self.show_if(true, head, key.into(), value, decimals);
     }
 
-    /// The same, but prints it on this condition only.
+    /// As [`Row::show`], but prints only on a condition.
     pub(crate) fn show_if(&mut self, shown: bool, head: &str, key: String, value: f64, decimals: usize) {
         if shown {
             self.cell(head, number(value, decimals));
@@ -153,10 +151,9 @@ pub(crate) fn number(value: f64, decimals: usize) -> String {
     }
 }
 
-/// As locked in `Cargo.lock`.
+/// The version in `Cargo.lock`.
 pub(crate) const RSLOCK_VERSION: &str = "0.10.0";
 
-/// The name of tokio's runtime.
 pub(crate) fn runtime(multi_thread: bool) -> &'static str {
     if multi_thread {
         "multi_thread"
@@ -165,7 +162,7 @@ pub(crate) fn runtime(multi_thread: bool) -> &'static str {
     }
 }
 
-/// What has to be said of a run's numbers.
+/// Returns a warning about the numbers of a quick run.
 pub(crate) fn caveat(quick: bool) -> &'static str {
     if quick {
         " QUICK RUN: the numbers mean nothing."

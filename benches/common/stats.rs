@@ -1,8 +1,6 @@
-//! Medians and percentiles.
-
 use std::time::Duration;
 
-/// Of those that are numbers.
+/// Returns the median of the finite values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     values.sort_unstable_by(f64::total_cmp);

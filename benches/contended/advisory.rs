@@ -1,4 +1,4 @@
-//! PostgreSQL's advisory locks: a session for each who wants one, which waits in the server, or asks every now and then.
+//! PostgreSQL's advisory locks: each waiter has a session, and waits in the server or polls.
 
 use std::time::Duration;
 
@@ -18,7 +18,6 @@ pub(crate) struct Advisory {
 }
 
 impl Contender for Advisory {
-    /// The key.
     type Held = String;
 
     async fn connect(who: Who, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {

@@ -1,5 +1,3 @@
-//! The command line.
-
 use std::env;
 use std::error::Error;
 use std::path::PathBuf;
@@ -22,8 +20,7 @@ pub(crate) struct Arguments {
     waiters: Vec<usize>,
 }
 
-const KNOWN: &str =
-    "known: --quick --multi-thread --json FILE --only NAME --part PART --processes N --waiters N";
+const KNOWN: &str = "known: --quick --multi-thread --json FILE --charts FOLDER --only NAME --part PART --processes N --waiters N";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -43,7 +40,7 @@ impl Part {
         ("wake-ups", Part::WakeUps),
     ];
 
-    /// Says how long it is going to take.
+    /// Announces how long the part is going to take.
     pub(crate) fn plan(self, bench: &Bench) {
         match self {
             Part::Contention => contention::plan(bench),
@@ -73,7 +70,7 @@ impl Arguments {
                     let who = Who::matching(&name);
                     if who.is_empty() {
                         let names = Who::ALL.map(Who::name).join("; ");
-                        return Err(format!("nobody is called {name:?}; there are: {names}").into());
+                        return Err(format!("no contender is called {name:?}; known: {names}").into());
                     }
                     parsed.only.extend(who);
                 }
@@ -81,8 +78,7 @@ impl Arguments {
                     let name = value()?;
                     let part = Part::ALL.into_iter().find(|(known, _)| *known == name);
                     let names = Part::ALL.map(|(known, _)| known).join(", ");
-                    let part =
-                        part.ok_or_else(|| format!("there is no part {name:?}; there are: {names}"))?;
+                    let part = part.ok_or_else(|| format!("there is no part {name:?}; known: {names}"))?;
                     parsed.parts.push(part.1);
                 }
                 "--processes" => parsed.processes.push(value()?.parse()?),
@@ -90,7 +86,7 @@ impl Arguments {
                 _ => return Err(format!("unknown argument {word:?}; {KNOWN}").into()),
             }
         }
-        // `cargo test --all-targets` runs benchmarks too, only to see that they run.
+        // `cargo test --all-targets` runs benchmarks too, only to check that they run.
         parsed.quick |= !benched;
         Ok(parsed)
     }
@@ -101,7 +97,7 @@ impl Arguments {
         all
     }
 
-    /// All but where worlds were asked for, which only one is about.
+    /// Returns the parts to run. If only worlds are named, that is contention, the only part with worlds.
     pub(crate) fn parts(&self) -> Vec<Part> {
         if !self.parts.is_empty() {
             self.parts.clone()
@@ -112,7 +108,7 @@ impl Arguments {
         }
     }
 
-    /// Those that were asked for: all numbers of processes with all numbers of waiters, and both manners.
+    /// Returns the named worlds: all combinations of processes and waiters, with and without a pause. `None` if none is named.
     pub(crate) fn worlds(&self) -> Option<Vec<World>> {
         let or = |given: &[usize], default| {
             if given.is_empty() {

@@ -1,4 +1,4 @@
-//! What all parts have at hand.
+//! What all parts need.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -21,14 +21,13 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Those that are to be measured, of these.
+    /// Returns those of `some` that are to be measured.
     pub(crate) fn among(&self, some: &[Who]) -> Vec<Who> {
         let mut some = some.to_vec();
         some.retain(|who| self.everybody.contains(who));
         some
     }
 
-    /// The processes of a contender.
     pub(crate) async fn prepare(&self, who: Who, world: World) -> Outcome<Turns> {
         let job = Job {
             who,
@@ -41,7 +40,6 @@ impl Bench {
     }
 }
 
-/// How far it is, and how long it takes yet.
 pub(crate) struct Progress {
     started: Instant,
     planned: Cell<Duration>,
@@ -61,10 +59,10 @@ impl Progress {
         self.planned.set(self.planned.get() + length);
     }
 
-    /// Says what comes next, which should take so long.
+    /// Prints what comes next, which should take this long.
     pub(crate) fn next(&self, length: Duration, what: &str) {
         let (planned, done) = (self.planned.get().as_secs_f64(), self.done.get().as_secs_f64());
-        // By how much it has taken longer than planned, so far.
+        // How much longer than planned it has taken so far.
         let slower = match done {
             0.0 => 1.0,
             done => self.started.elapsed().as_secs_f64() / done,

@@ -1,4 +1,4 @@
-//! Contention while the servers end every subscription, again and again: what comes over one may be late, or never come.
+//! Contention while the servers keep ending all subscriptions: announcements may be late or lost.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::plan::World;
 use crate::tables::Series;
 
 const EVERY: Duration = Duration::from_millis(50);
-/// Something that costs the servers as much and does nothing, for a fair comparison.
+/// A command that costs the servers as much and does nothing, for a fair comparison.
 const NOTHING: &[&str] = &["CLIENT", "ID"];
 const KILL: &[&str] = &["CLIENT", "KILL", "TYPE", "pubsub"];
 
@@ -54,7 +54,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Until it is dropped, or fails.
+/// Sends the command to all nodes, repeatedly, until it is dropped or fails.
 async fn repeat(testbed: &Testbed, command: &[&str], killed: &mut i64) -> Outcome<()> {
     loop {
         for node in testbed.nodes() {

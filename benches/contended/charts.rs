@@ -1,5 +1,3 @@
-//! The charts of this benchmark.
-
 use std::ops::Range;
 use std::path::Path;
 
@@ -33,7 +31,7 @@ pub(crate) fn draw(folder: &Path, worlds: &Worlds) -> Drawn {
     lines(&folder.join("contended-grants.svg"), &at_once)
 }
 
-/// A row for each contender, a dot for each world.
+/// Draws a row for each contender, with a dot for each world.
 fn dots(
     file: &Path,
     title: &str,
@@ -57,7 +55,7 @@ fn dots(
         .y_label_area_size(170)
         .build_cartesian_2d(decades(all).log_scale(), (0..rows).into_segmented())?;
     let name = |row: &SegmentValue<i32>| match row {
-        // The first one at the top.
+        // The first contender is at the top.
         SegmentValue::CenterOf(row) => names.get((rows - 1 - row) as usize).unwrap_or(&"").to_string(),
         _ => String::new(),
     };
@@ -74,7 +72,7 @@ fn dots(
         .draw()?;
     for (number, (_, all)) in worlds.iter().enumerate() {
         let style = COLOURS[number % COLOURS.len()].filled();
-        // One below the other, for they may have the same value.
+        // Dots are shifted down, because they may have the same value.
         let below = 6 * number as i32 - 3 * (worlds.len() as i32 - 1);
         for (row, series) in all.iter().enumerate() {
             let at = (
@@ -90,7 +88,7 @@ fn dots(
     Ok(root.present()?)
 }
 
-/// Grants per second by how many want it: in one process, and in more and more.
+/// Draws grants per second by the number of waiters in one process, and by the number of processes.
 fn lines(file: &Path, worlds: &[&(World, Vec<Series>)]) -> Drawn {
     let names: Vec<String> = worlds
         .first()
@@ -128,7 +126,7 @@ fn lines(file: &Path, worlds: &[&(World, Vec<Series>)]) -> Drawn {
     Ok(root.present()?)
 }
 
-/// Whole powers of ten around all values.
+/// Returns the powers of ten around all values.
 fn decades(values: impl Iterator<Item = f64>) -> Range<f64> {
     let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
     for value in values.filter(|value| value.is_finite() && *value > 0.0) {

@@ -1,18 +1,18 @@
-//! What the Redis servers had to do, by their own statistics.
+//! The commands that the Redis servers executed, by their own statistics.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 
 use quorlock::testbed::Testbed;
 
-/// What scripts call, and clients do not: but for a plain `SET`, which some do.
+/// Commands that only scripts call, except for `SET`, which some contenders send.
 const IN_SCRIPTS: [&str; 10] = [
     "del", "get", "incr", "incrby", "mget", "pexpire", "pttl", "publish", "set", "time",
 ];
-/// What those ask who measure.
+/// Commands of the benchmark itself.
 const OURS: [&str; 5] = ["info", "ping", "hello", "client|kill", "client|id"];
 
-/// Calls of each command so far, of all servers together.
+/// The calls of each command so far, of all servers together.
 pub(crate) struct Commands(BTreeMap<String, u64>);
 
 impl Commands {
@@ -31,7 +31,7 @@ impl Commands {
         Ok(Commands(all))
     }
 
-    /// Those that clients have sent since then: scripts, and what scripts do not call.
+    /// Returns how many commands clients have sent since then: scripts, and commands that scripts do not call.
     pub(crate) fn sent_since(&self, before: &Commands, sends_set: bool) -> u64 {
         self.since(before, |name| {
             let in_script = IN_SCRIPTS.contains(&name) && !(sends_set && name == "set");
@@ -39,7 +39,7 @@ impl Commands {
         })
     }
 
-    /// Those that were executed, by scripts or by themselves.
+    /// Returns how many commands were executed, inside scripts or not.
     pub(crate) fn executed_since(&self, before: &Commands) -> u64 {
         self.since(before, |name| !OURS.contains(&name))
     }

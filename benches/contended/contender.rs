@@ -1,30 +1,27 @@
-//! Who is compared.
-
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::servers::{Addresses, Server};
 
-/// For those whose locks expire. Nothing does here.
+/// The TTL of contenders whose locks expire. None does during the benchmark.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// What went wrong, in words.
 pub(crate) type Failure = String;
 
-/// One who wants the lock.
+/// One waiter.
 pub(crate) trait Contender: Send + Sync + Sized + 'static {
     type Held: Send;
 
-    /// As many as want it in one process. They share what they would share there.
+    /// Connects the waiters of one process. They share what they usually share.
     fn connect(
         who: Who,
         addresses: &Addresses,
         waiters: usize,
     ) -> impl Future<Output = Result<Vec<Self>, Failure>> + Send;
 
-    /// Waits for the lock, for as long as this contender does at the settings that it has. Dropping the future must not keep
-    /// others from using the waiter again with another key, if [`may_be_dropped`](Who::may_be_dropped).
+    /// Waits for the lock, as long as this contender does with its settings. The future may be dropped, and the waiter used with
+    /// another key, if [`may_be_dropped`](Who::may_be_dropped).
     fn acquire(&self, key: &str) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
 
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
@@ -64,7 +61,7 @@ impl Who {
         }
     }
 
-    /// Everybody whose name contains the word.
+    /// Returns all contenders whose names contain the word.
     pub(crate) fn matching(word: &str) -> Vec<Who> {
         let word = word.to_lowercase();
         let mut all = Who::ALL.to_vec();
@@ -84,13 +81,13 @@ impl Who {
         self.server() == Server::Redis
     }
 
-    /// A wait in a PostgreSQL session would go on, and win. After many that were cancelled, etcd 3.4 was seen to wake nobody any
-    /// more.
+    /// Returns whether a wait may be dropped. In PostgreSQL, it would continue and win; etcd 3.4 was seen to wake no waiter after
+    /// many cancelled ones.
     pub(crate) fn may_be_dropped(self) -> bool {
         self.is_redis()
     }
 
-    /// Whether the lock is taken with a command of its own, and not in a script.
+    /// Returns whether the lock is acquired with a `SET` command, and not in a script.
     pub(crate) fn sends_set(self) -> bool {
         matches!(self, Who::Rslock | Who::RslockTuned)
     }

@@ -1,4 +1,4 @@
-//! All contenders in all worlds, in turns.
+//! All contenders in all worlds, by turns.
 
 use crate::bench::{Bench, Outcome};
 use crate::common::report::Report;
@@ -10,7 +10,7 @@ pub(crate) fn plan(bench: &Bench) {
     bench.progress.plan(bench.plan.turn() * turns as u32);
 }
 
-/// Each world's rounds, for charts.
+/// Measures, and returns each world's rounds for the charts.
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<Vec<(World, Vec<Series>)>> {
     let mut worlds = Vec::new();
     for &world in &bench.plan.worlds {
@@ -21,7 +21,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<Vec<(
         for round in 0..bench.plan.rounds {
             let what = format!("{}: round {} of {}", world.title(), round + 1, bench.plan.rounds);
             bench.progress.next(bench.plan.turn() * all.len() as u32, &what);
-            // Each comes first at times.
+            // Another contender comes first in each round.
             for number in 0..all.len() {
                 let next = (round + number) % all.len();
                 let (turns, series) = &mut all[next];

@@ -1,4 +1,4 @@
-//! The processes that want the lock together.
+//! The processes of one contender.
 
 use std::env;
 use std::error::Error;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::record::{Job, Order, Record};
 use crate::worker::{READY, WORKER};
 
-/// For a process to connect, or to come to an end with a round after its time.
+/// How long a process may take to connect, or to end a round after its time.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 pub(crate) struct Crew(Vec<Process>);
@@ -25,13 +25,13 @@ struct Process {
 }
 
 impl Crew {
-    /// Returns when all have connected.
+    /// Starts the processes. Returns when all have connected.
     pub(crate) async fn start(job: &Job, processes: usize) -> Result<Crew, Box<dyn Error>> {
         let all = try_join_all((0..processes).map(|_| Process::start(job))).await?;
         Ok(Crew(all))
     }
 
-    /// An order for each process. Who was granted what carries its number.
+    /// Sends an order to each process, and collects their records. Grants get the numbers of their processes.
     pub(crate) async fn work(&mut self, orders: &[Order]) -> Result<Record, Box<dyn Error>> {
         let working = self
             .0
@@ -83,7 +83,7 @@ impl Process {
 
     async fn answer(&mut self, within: Duration) -> Result<String, Box<dyn Error>> {
         let line = timeout(within, self.answers.next_line()).await;
-        let line = line.map_err(|_| format!("a process has said nothing for {within:?}"))?;
-        line?.ok_or_else(|| "a process has ended by itself".into())
+        let line = line.map_err(|_| format!("a process has not answered for {within:?}"))?;
+        line?.ok_or_else(|| "a process ended by itself".into())
     }
 }

@@ -1,6 +1,6 @@
-//! etcd's lock: who wants it waits in the server, in the order in which they came.
+//! etcd's lock: clients wait in the server, in the order in which they came.
 //!
-//! Its crate takes a `protoc` to build. These are the few messages of it, as etcd's `rpc.proto` and `v3lock.proto` have them.
+//! To build etcd's crate takes `protoc`, so the few messages are copied from `rpc.proto` and `v3lock.proto`.
 
 use prost::Message;
 use tonic::client::Grpc;
@@ -12,7 +12,7 @@ use tonic_prost::ProstCodec;
 use crate::contender::{Contender, Failure, Who};
 use crate::servers::Addresses;
 
-/// Long enough to outlive the benchmark: nothing keeps it alive, which clients do every few seconds.
+/// Longer than the benchmark: unlike usual clients, this one does not keep its lease alive.
 const LEASE_SECONDS: i64 = 3_600;
 
 #[derive(Clone, PartialEq, Message)]
@@ -35,7 +35,7 @@ struct LockRequest {
     lease: i64,
 }
 
-/// The lock as it was granted, which is what unlocking takes.
+/// The granted lock. Unlocking needs its key.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct LockResponse {
     #[prost(bytes = "vec", tag = "2")]
@@ -59,7 +59,7 @@ pub(crate) struct Etcd {
 impl Contender for Etcd {
     type Held = LockResponse;
 
-    /// A lease for each, over connections that all of a process share.
+    /// Each waiter has a lease. The waiters of a process share connections.
     async fn connect(_: Who, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {
         let channel = channel(&addresses.etcd)?;
         let mut all = Vec::new();
@@ -88,7 +88,7 @@ impl Contender for Etcd {
     }
 }
 
-/// To all members in turns.
+/// Returns a channel to all members by turns.
 fn channel(members: &[String]) -> Result<Channel, Failure> {
     let endpoints = members.iter().map(|member| Endpoint::from_shared(member.clone()));
     let endpoints: Vec<Endpoint> = endpoints
@@ -97,7 +97,7 @@ fn channel(members: &[String]) -> Result<Channel, Failure> {
     Ok(Channel::balance_list(endpoints.into_iter()))
 }
 
-/// Whether the members have come to terms: each of them does what takes a majority.
+/// Returns whether each member answers requests that need a majority.
 pub(crate) async fn works(members: &[String]) -> bool {
     for member in members {
         let Ok(channel) = channel(std::slice::from_ref(member)) else {

@@ -1,5 +1,5 @@
-//! Three members of etcd on loopback, from the binary that the system has. They end with this process, however it ends, as
-//! the other servers do.
+//! Three members of etcd on loopback, from the installed binary. Like the other servers, they end with this process, however it
+//! ends.
 
 use std::env;
 use std::error::Error;
@@ -14,12 +14,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::etcd;
 
-/// As many as it takes to survive the loss of one.
+/// Enough members to survive the loss of one.
 const MEMBERS: usize = 3;
 const UP_WITHIN: Duration = Duration::from_secs(20);
 
-/// Arguments: a folder for temporary files, and two ports for each member. Prints something when it has started them. Its
-/// input ends with the process that started it.
+/// Arguments: a folder for temporary files, and two ports for each member. Prints a line when the members are started. Its input
+/// ends with the process that started it.
 const GUARD: &str = r#"
 trap '' HUP INT QUIT TERM PIPE
 folder=$(mktemp -d "$1/quorlock-etcd-XXXXXX") && cd "$folder" || exit 1
@@ -62,7 +62,7 @@ impl EtcdServers {
             .arg(folder)
             .args(ports.iter().map(u16::to_string))
             .current_dir("/")
-            .process_group(0) // Ctrl-C is not for the guard
+            .process_group(0) // so that Ctrl-C does not end the guard
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -78,7 +78,7 @@ impl EtcdServers {
         let started = Instant::now();
         while !timeout(UP_WITHIN, etcd::works(&servers.members)).await? {
             if started.elapsed() > UP_WITHIN {
-                return Err("etcd does not start".into());
+                return Err("etcd did not start".into());
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -104,7 +104,7 @@ pub(crate) fn version() -> Option<String> {
     )
 }
 
-/// Somebody else could take them before they are used, which is not seen on a machine that does nothing else.
+/// Returns free ports. Another process could take them before they are used; on an idle machine, that was not seen.
 fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
     let sockets: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0"))

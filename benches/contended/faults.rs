@@ -1,4 +1,4 @@
-//! Contention while a node hangs, or is dead.
+//! Contention while one node hangs, is dead, or both.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::contender::Who;
 use crate::plan::{Plan, World};
 use crate::tables::Series;
 
-/// In the middle of the list, so that nobody profits from its order.
+/// From the middle of the list: no contender may profit from its order.
 const HUNG: usize = 1;
 const DEAD: usize = 3;
 
-/// What is wrong with the nodes, each coming out of the one before.
+/// The state of the nodes. Each follows from the one before.
 #[derive(Clone, Copy)]
 enum Wrong {
     Nothing,
@@ -51,7 +51,7 @@ impl Wrong {
 
 const RECONNECTED: Duration = Duration::from_millis(1_500);
 
-/// One who is alone needs a second for a lease where a node hangs.
+/// Fewer leases without contention, because each may take a second while a node hangs.
 fn own(plan: &Plan) -> Plan {
     Plan {
         alone: 3,

@@ -1,33 +1,33 @@
-//! From what all processes saw in one round to figures; and whether there was ever more than one holder.
+//! Computes the figures of a round from the records, and checks that there was never more than one holder.
 
 use crate::common::stats::percentile;
 use crate::record::{Grant, Moment, Record};
 
-/// One contender in one round. Times in milliseconds.
+/// The figures of one contender in one round. Times are in milliseconds.
 #[derive(Clone, Default)]
 pub(crate) struct Figures {
     pub(crate) grants_per_s: f64,
-    /// As long as a holder has slept, to be exact.
+    /// How long a holder slept.
     pub(crate) hold: f64,
-    /// Of one who is alone.
+    /// Without contention.
     pub(crate) acquire: f64,
     pub(crate) release: f64,
-    /// Wall time without a holder, per grant.
+    /// The time without a holder, per grant.
     pub(crate) gap: f64,
-    /// Shares of the grants that went to another one than the grant before.
+    /// The share of the grants that went to another worker or process than the grant before.
     pub(crate) to_another_worker: f64,
     pub(crate) to_another_process: f64,
     pub(crate) wait: Vec<f64>,
     pub(crate) fewest: f64,
     pub(crate) most: f64,
-    /// By all servers together, per grant; of Redis only.
+    /// Commands of all Redis servers together, per grant.
     pub(crate) sent: f64,
     pub(crate) executed: f64,
     pub(crate) gave_up: usize,
     pub(crate) failed: Vec<String>,
 }
 
-/// Mean times of one who is alone.
+/// The median times without contention.
 pub(crate) struct Alone {
     pub(crate) acquire: f64,
     pub(crate) release: f64,
@@ -48,7 +48,7 @@ impl Alone {
 }
 
 impl Figures {
-    /// What counts is what was granted in the window. `workers` is how many wanted it.
+    /// Computes the figures of the grants in the window. `workers` is the number of waiters.
     pub(crate) fn new(record: &Record, alone: &Alone, window: (Moment, Moment), workers: usize) -> Figures {
         let (begin, end) = window;
         let mut grants = record.grants.clone();
@@ -110,7 +110,7 @@ impl Figures {
         percentile(&self.wait, p)
     }
 
-    /// Grants per second if nothing were lost between what a lock takes when nobody else wants it.
+    /// Returns the grants per second if a hand-over took only what release and acquire take without contention.
     pub(crate) fn ideal_per_s(&self) -> f64 {
         1e3 / (self.hold + self.release + self.acquire)
     }
@@ -128,7 +128,7 @@ impl Figures {
     }
 }
 
-/// Two who held it at once, if there were such.
+/// Describes two holders at the same time. `None` if there were none.
 pub(crate) fn two_holders(record: &Record) -> Option<String> {
     let mut grants = record.grants.clone();
     grants.sort_unstable_by_key(|grant| grant.from);
@@ -152,11 +152,11 @@ pub(crate) fn two_holders(record: &Record) -> Option<String> {
     None
 }
 
-/// How long those have waited for a lock that another process has released, from the first release that they waited for.
+/// How long waiters waited for locks that another process held, from the first release that they waited for.
 #[derive(Default)]
 pub(crate) struct HandOvers {
     pub(crate) times: Vec<f64>,
-    /// In so many of them, that process had it once more before.
+    /// How many of them the other process overtook: it acquired the lock again before.
     pub(crate) overtaken: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What those who wait cost the servers while nothing happens: somebody else holds the lock for seconds.
+//! The cost of waiters for the servers while another process holds the lock for seconds.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::round::Turns;
 
 const WORLDS: [(usize, usize); 2] = [(1, 32), (8, 4)];
 const CONTENDERS: [Who; 3] = [Who::Quorlock, Who::Rslock, Who::RslockTuned];
-/// Until all who wait have found that it is held.
+/// Until all waiters have been refused.
 const SETTLED: Duration = Duration::from_millis(700);
 
 pub(crate) fn plan(bench: &Bench) {
@@ -33,7 +33,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
         for (processes, waiters) in WORLDS {
             let what = format!("idle waiters: {}: {processes} x {waiters}", who.name());
             bench.progress.next(length(bench), &what);
-            // The first process has the lock.
+            // One more process, which holds the lock.
             let world = World::new(processes + 1, waiters, Duration::ZERO);
             let mut turns = bench.prepare(who, world).await?;
             let rate = meanwhile(&mut turns, bench).await?;
@@ -48,7 +48,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Commands per second.
+/// Returns commands per second.
 async fn meanwhile(turns: &mut Turns, bench: &Bench) -> Outcome<f64> {
     let held_for = bench.plan.idle;
     let holder = Order {

@@ -1,9 +1,9 @@
-//! How fast a lock passes from one to the next when many want it, and how fairly: quorlock beside its peers.
+//! How fast and how fairly a contended lock is handed over: quorlock beside its peers.
 //!
 //! `cargo bench --features testbed --bench contended -- [--quick] [--multi-thread] [--json FILE] [--charts FOLDER] [--only NAME]...
 //! [--part PART]... [--processes N]... [--waiters N]...`
 //!
-//! What is measured and how is said in `docs/benchmarks.md`. The output is Markdown; progress goes to the error output.
+//! `docs/benchmarks.md` describes the method. The output is Markdown; progress goes to the error output.
 
 mod advisory;
 mod arguments;

@@ -1,18 +1,18 @@
-//! How much of everything.
+//! The size of the measurements.
 
 use std::time::Duration;
 
-/// Who wants the lock.
+/// The processes and waiters that want the lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct World {
     pub(crate) processes: usize,
-    /// In each of them.
+    /// In each process.
     pub(crate) waiters: usize,
-    /// From a release to asking again.
+    /// From a release to the next acquire.
     pub(crate) pause: Duration,
 }
 
-/// Of those that do something else between two leases.
+/// The pause of waiters that do something else between two leases.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
         self.processes * self.waiters
     }
 
-    /// Processes x waiters, and the pause if there is one.
+    /// Returns processes x waiters, and the pause if there is one.
     pub(crate) fn label(&self) -> String {
         let workers = format!("{} x {}", self.processes, self.waiters);
         match self.pause {
@@ -54,25 +54,25 @@ impl World {
 
 #[derive(Clone)]
 pub(crate) struct Plan {
-    /// Servers trust no counter from before their start, which they know to a few seconds.
+    /// Servers trust no counter from before their start, whose time is known only to a few seconds.
     pub(crate) up_for: Duration,
     pub(crate) worlds: Vec<World>,
     pub(crate) rounds: usize,
     pub(crate) warm_up: Duration,
     pub(crate) window: Duration,
-    /// Leases of one who is alone, in each round.
+    /// Leases without contention, in each round.
     pub(crate) alone: usize,
     pub(crate) hold: Duration,
     pub(crate) fault_rounds: usize,
     pub(crate) fault_window: Duration,
-    /// How long it is held while others only wait.
+    /// How long the lock is held while all others wait.
     pub(crate) idle: Duration,
     pub(crate) hand_overs: usize,
     pub(crate) hand_overs_within: Duration,
 }
 
 impl Plan {
-    /// What a turn takes, to be expected.
+    /// Returns how long a turn is expected to take.
     pub(crate) fn turn(&self) -> Duration {
         self.warm_up + self.window + Duration::from_millis(3 * self.alone as u64 + 250)
     }
@@ -97,7 +97,7 @@ impl Plan {
         }
     }
 
-    /// Does it run?
+    /// Only checks that the benchmark runs.
     pub(crate) fn quick() -> Plan {
         Plan {
             up_for: Duration::ZERO,

@@ -1,4 +1,4 @@
-//! quorlock as it comes, and without fencing tokens.
+//! quorlock with its defaults, and without fencing tokens.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) struct Quorlock(Redlock);
 impl Contender for Quorlock {
     type Held = Lease;
 
-    /// One manager for all. The servers have just been started, which would keep them from voting for half a minute.
+    /// One manager for all waiters. Without the restart guard, because the servers have just started.
     async fn connect(who: Who, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {
         let builder = Redlock::builder()
             .urls(&addresses.redis)

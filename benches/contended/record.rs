@@ -1,4 +1,4 @@
-//! What passes between the processes: what is to be done, and what was seen of it.
+//! What the processes exchange: orders, and records of rounds.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::contender::Who;
 use crate::servers::Addresses;
 
-/// Nanoseconds on a clock that all processes of a machine share, and that no one sets.
+/// Nanoseconds on a clock that all processes of a machine share, and that is never set.
 pub(crate) type Moment = u64;
 
 pub(crate) fn now() -> Moment {
@@ -20,7 +20,6 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     duration.as_nanos() as u64
 }
 
-/// What a process has to know from its beginning.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) who: Who,
@@ -29,29 +28,27 @@ pub(crate) struct Job {
     pub(crate) multi_thread: bool,
 }
 
-/// One round.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Order {
-    /// Nobody had it before: what an earlier round has left behind, wherever, is in nobody's way.
+    /// A new key, so leftovers of earlier rounds are not in the way.
     pub(crate) key: String,
-    /// So many of the process' waiters take part.
+    /// How many waiters of the process take part.
     pub(crate) waiters: usize,
     pub(crate) start: Moment,
     pub(crate) until: Moment,
-    /// Each takes the lock so often at most.
+    /// How often each waiter acquires the lock at most.
     pub(crate) at_most: usize,
     pub(crate) hold: Duration,
-    /// From a release to asking again.
+    /// From a release to the next acquire.
     pub(crate) pause: Duration,
 }
 
-/// What one process saw of it.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) grants: Vec<Grant>,
-    /// How long those had waited by the end of the round who did not get it any more.
+    /// How long the waiters had waited that did not get the lock by the end of the round.
     pub(crate) unserved: Vec<u64>,
-    /// Waits that the contender itself has ended; it was asked again at once.
+    /// Waits that the contender ended with an error. The waiter tried again at once.
     pub(crate) gave_up: usize,
     pub(crate) failed: Vec<String>,
 }
@@ -62,9 +59,9 @@ pub(crate) struct Grant {
     pub(crate) process: usize,
     pub(crate) waiter: usize,
     pub(crate) asked: Moment,
-    /// It was held from here, after it was granted,
+    /// Held from here, after the grant,
     pub(crate) from: Moment,
-    /// to here, before it was released.
+    /// to here, before the release.
     pub(crate) to: Moment,
     pub(crate) released: Moment,
 }

@@ -1,5 +1,3 @@
-//! One contender's turn.
-
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -22,7 +20,7 @@ pub(crate) struct Turns {
     pub(crate) who: Who,
     pub(crate) world: World,
     crew: Crew,
-    /// What must never be: two holders at once.
+    /// Two holders at the same time, which must never be.
     violation: Option<String>,
 }
 
@@ -36,7 +34,7 @@ impl Turns {
         })
     }
 
-    /// Alone first, then against each other. What the Redis servers do meanwhile is counted if all of them answer.
+    /// Measures without contention, then with it. Commands of the Redis servers are counted if `counted` is given.
     pub(crate) async fn compete(&mut self, plan: &Plan, counted: Option<&Testbed>) -> Outcome<Figures> {
         let alone = Order {
             waiters: 1,
@@ -61,14 +59,13 @@ impl Turns {
         Ok(figures)
     }
 
-    /// Tells of two holders at once, if there ever were.
     pub(crate) fn check(&self, title: &str, report: &mut Report) {
         if let Some(violation) = &self.violation {
             report.violated(&format!("{title}, {}: {violation}", self.who.name()));
         }
     }
 
-    /// An order for each process, from the first on.
+    /// Runs an order on each process, from the first on.
     pub(crate) async fn work(&mut self, orders: &[Order]) -> Outcome<Record> {
         let record = self.crew.work(orders).await;
         let record = record.map_err(|error| format!("{}: {error}", self.who.name()))?;
@@ -76,7 +73,7 @@ impl Turns {
         Ok(record)
     }
 
-    /// For everybody in a process, over and over, for so long, beginning shortly.
+    /// Returns an order for all waiters of a process: repeated acquires for this long, beginning shortly.
     pub(crate) fn order(&self, hold: Duration, length: Duration) -> Order {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let start = now() + nanos(LEAD);

@@ -1,4 +1,4 @@
-//! `rslock` as its README has it, and asking more often.
+//! `rslock` as in its README, and with shorter delays.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rslock::{Lock, LockManager};
 use crate::contender::{Contender, Failure, TTL, Who};
 use crate::servers::Addresses;
 
-/// It waits for up to this long between its tries, evenly spread, in whole milliseconds.
+/// The longest delay between two tries. It is drawn evenly, in whole milliseconds.
 const DELAY: Duration = Duration::from_millis(10);
 const TRIES: u32 = 10_000;
 
@@ -28,7 +28,7 @@ impl Contender for Rslock {
         self.0.lock(key, TTL).await.map_err(|error| error.to_string())
     }
 
-    /// Its unlock does not tell how it went.
+    /// Its unlock returns no result.
     async fn release(&self, lock: Lock) -> Result<(), Failure> {
         self.0.unlock(&lock).await;
         Ok(())

@@ -1,4 +1,4 @@
-//! The servers behind the contenders: each with what it knows in memory, so that no disk is compared.
+//! The servers of the contenders. All keep their data in memory, so that disks are not compared.
 
 use std::error::Error;
 
@@ -16,10 +16,10 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    /// The package to install, if it is not here.
+    /// Returns the package to install; `None` if the server is installed.
     pub(crate) fn missing(self) -> Option<&'static str> {
         match self {
-            // The testbed tells what is missing.
+            // The testbed reports what is missing.
             Server::Redis => None,
             Server::Postgres => (!postgres::is_installed()).then_some("postgresql"),
             Server::Etcd => etcd_server::version().is_none().then_some("etcd-server"),
@@ -27,12 +27,10 @@ impl Server {
     }
 }
 
-/// Where a process finds them.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Addresses {
     pub(crate) redis: Vec<String>,
     pub(crate) postgres: Option<String>,
-    /// Its members.
     pub(crate) etcd: Vec<String>,
 }
 
@@ -43,7 +41,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Redis always, the others where they are wanted.
+    /// Starts Redis, and the others if they are wanted.
     pub(crate) async fn start(wanted: &[Server]) -> Result<Servers, Box<dyn Error>> {
         let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
         let database = match wanted.contains(&Server::Postgres) {
@@ -73,7 +71,6 @@ impl Servers {
         }
     }
 
-    /// Names and versions.
     pub(crate) async fn describe(&self) -> Result<String, Box<dyn Error>> {
         let info = self.testbed.nodes()[0].command(&["INFO", "server"]).await?;
         let redis = info

@@ -1,28 +1,24 @@
-//! The tables of this benchmark.
-
 use crate::common::report::{Report, Row, number};
 use crate::common::stats::median;
 use crate::figures::Figures;
 use crate::plan::World;
 
-/// One contender in one world: its rounds.
 pub(crate) struct Series {
     pub(crate) name: &'static str,
     pub(crate) rounds: Vec<Figures>,
 }
 
-/// Over the rounds.
 #[derive(Clone, Copy)]
 enum Of {
     Median,
     Highest,
     Lowest,
-    /// To the first contender's, in the same round; the median of that.
+    /// The median of the ratios to the first contender, in the same round.
     Ratio,
 }
 use Of::{Highest, Lowest, Median, Ratio};
 
-/// Name in JSON, value, and which of the rounds' values.
+/// The name in JSON, the value in a round, and the summary.
 type Figure = (&'static str, fn(&Figures) -> f64, Of);
 
 const FIGURES: &[Figure] = &[
@@ -49,7 +45,7 @@ const FIGURES: &[Figure] = &[
     ("most_grants", |round| round.most, Highest),
 ];
 
-/// Head, name in JSON, and how many decimals. `x` alone is filled up with the first one's name.
+/// The head, the name in JSON, and the decimals. The first contender's name is added to `x`.
 const PRINTED: &[(&str, &str, usize)] = &[
     ("grants/s", "grants_per_s", 0),
     ("x", "grants_x_first", 2),
@@ -59,7 +55,7 @@ const PRINTED: &[(&str, &str, usize)] = &[
     ("longest", "wait_longest_ms", 1),
 ];
 
-/// Title, names in JSON of what is printed first and of what follows in brackets, and the decimals of that.
+/// The title; the names in JSON of the figure, and of the one in brackets; and the decimals of that.
 const SIDE_BY_SIDE: &[(&str, &str, &str, usize)] = &[
     ("grants/s (x first)", "grants_per_s", "grants_x_first", 2),
     ("wait p99, ms (x first)", "wait_p99_ms", "wait_p99_x_first", 2),
@@ -78,7 +74,7 @@ impl Series {
         median(self.rounds.iter().map(value))
     }
 
-    /// The figure of this name; not a number if there is none.
+    /// Returns a figure by its name. NaN if there is none.
     fn figure(&self, name: &str, first: &Series) -> f64 {
         let figure = FIGURES.iter().find(|(known, ..)| *known == name);
         let Some(&(_, value, of)) = figure else {
@@ -89,7 +85,7 @@ impl Series {
             Median => median(all),
             Highest => all.fold(f64::NAN, f64::max),
             Lowest => all.fold(f64::NAN, f64::min),
-            // What slows down a whole round does not matter.
+            // So a slow round does not matter.
             Ratio => {
                 let first = first.rounds.iter().map(value);
                 median(all.zip(first).map(|(mine, first)| mine / first))
@@ -99,7 +95,6 @@ impl Series {
 }
 
 impl Report {
-    /// How fast the lock passes on, and how fairly, in one world.
     pub(crate) fn contention(&mut self, title: &str, all: &[Series], printed: bool) {
         let Some(first) = all.first() else { return };
         let mut rows = Vec::new();
@@ -128,7 +123,7 @@ impl Report {
         self.table(title, "", rows);
     }
 
-    /// Prints what matters most of all worlds side by side.
+    /// Prints the most important figures of all worlds, side by side.
     pub(crate) fn worlds(&self, worlds: &[(World, Vec<Series>)]) {
         let Some((_, everybody)) = worlds.first() else {
             return;

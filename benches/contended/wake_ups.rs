@@ -1,5 +1,5 @@
-//! How long it takes until a lock that is released is held by the one in another process who was waiting for it. If it ever
-//! takes as long as only a time-out explains, a wake-up was lost.
+//! How long it takes until a waiter in another process holds a released lock. A time that only a time-out explains means that a
+//! wake-up was lost.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use crate::figures::HandOvers;
 use crate::plan::World;
 use futures_util::future::try_join_all;
 
-/// So many locks at the same time, each wanted by one in each of two processes.
+/// The number of locks at the same time. For each, two processes have one waiter.
 const PAIRS: usize = 4;
-/// The other one shall ask again while it is held.
+/// Long enough for the other waiter to ask while the lock is held.
 const HOLD: Duration = Duration::from_millis(3);
 const PAUSE: Duration = Duration::from_millis(1);
-/// One look at the clock.
+/// The interval at which the time is checked.
 const STRETCH: Duration = Duration::from_secs(2);
 
-/// The second shows what the machine does to somebody who cannot lose any.
+/// PostgreSQL shows what the machine costs a contender that loses no wake-up.
 const CONTENDERS: [Who; 2] = [Who::Quorlock, Who::PostgresBlocking];
 const PERCENTILES: [(&str, f64); 5] = [
     ("p50", 50.0),
@@ -28,7 +28,7 @@ const PERCENTILES: [(&str, f64); 5] = [
     ("p99.9", 99.9),
     ("longest", 100.0),
 ];
-/// Longer than the scheduler of a busy machine takes.
+/// Limits in milliseconds, above what a busy machine's scheduler takes.
 const LONG: [f64; 3] = [20.0, 100.0, 500.0];
 
 pub(crate) fn plan(bench: &Bench) {
@@ -37,7 +37,7 @@ pub(crate) fn plan(bench: &Bench) {
         .plan(length(bench) * bench.among(&CONTENDERS).len() as u32);
 }
 
-/// A hand-over takes some five milliseconds, if none is lost.
+/// Returns the expected time: a hand-over takes some five milliseconds.
 fn length(bench: &Bench) -> Duration {
     let each = HOLD + PAUSE + Duration::from_millis(1);
     (each * (bench.plan.hand_overs / PAIRS) as u32).min(bench.plan.hand_overs_within)

@@ -1,4 +1,4 @@
-//! One of the processes that want the lock.
+//! One process that wants the lock.
 
 use std::env;
 use std::error::Error;
@@ -16,14 +16,14 @@ use crate::quorlock::Quorlock;
 use crate::record::{Grant, Job, Moment, Order, Record, now};
 use crate::rslock::Rslock;
 
-/// The first argument of such a process; a [`Job`] is the second.
+/// The first argument of such a process. The second is a [`Job`].
 pub(crate) const WORKER: &str = "--worker";
-/// For the last waits of a round to come to an end by themselves.
+/// For the last waits of a round to end by themselves.
 const LINGER: Duration = Duration::from_millis(300);
-/// Printed when it has connected.
+/// Printed once the process has connected.
 pub(crate) const READY: &str = "ready";
 
-/// What this process is to do, if it is one.
+/// Returns the job of this process. `None` if it is not a worker.
 pub(crate) fn job() -> Result<Option<Job>, Box<dyn Error>> {
     let mut words = env::args().skip(1);
     match (words.next(), words.next()) {
@@ -32,9 +32,8 @@ pub(crate) fn job() -> Result<Option<Job>, Box<dyn Error>> {
     }
 }
 
-/// Does rounds until its input ends.
 pub(crate) fn main(job: &Job) -> Result<(), Box<dyn Error>> {
-    // It would notice the end of its input only after a round.
+    // The process would notice the end of its input only after a round.
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let mut runtime = if job.multi_thread {
@@ -51,7 +50,7 @@ pub(crate) fn main(job: &Job) -> Result<(), Box<dyn Error>> {
             Who::Etcd => work::<Etcd>(job).await,
         }
     });
-    // Reading the input has a thread, which would be waited for.
+    // The thread that reads the input would be waited for.
     runtime.shutdown_background();
     done
 }
@@ -114,7 +113,7 @@ async fn take_turns<C: Contender>(
             break;
         };
         let from = now();
-        // Who comes too late passes it on at once: nobody is left behind in a queue.
+        // A late holder releases at once, so that no waiter is left in a queue.
         let late = from >= order.until;
         if late {
             record.unserved.push(order.until.saturating_sub(asked));
@@ -126,7 +125,7 @@ async fn take_turns<C: Contender>(
             record.failed.push(format!("release: {failure}"));
         }
         record.grants.push(Grant {
-            process: 0, // it does not know which
+            process: 0, // set by the parent
             waiter,
             asked,
             from,
@@ -140,7 +139,7 @@ async fn take_turns<C: Contender>(
     record
 }
 
-/// Asks again whenever the contender itself gives up, until the round is over.
+/// Tries again whenever the contender gives up, until the round is over.
 async fn acquire<C: Contender>(contender: &C, order: &Order, record: &mut Record) -> Option<C::Held> {
     let mut refused: Moment = 0;
     loop {
@@ -149,7 +148,7 @@ async fn acquire<C: Contender>(contender: &C, order: &Order, record: &mut Record
             Err(_) if now() < order.until => record.gave_up += 1,
             Err(_) => return None,
         }
-        // Not in a tight loop, whatever goes wrong.
+        // At most one try a millisecond, whatever fails.
         if now().saturating_sub(refused) < 1_000_000 {
             sleep(Duration::from_millis(1)).await;
         }

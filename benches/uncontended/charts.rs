@@ -1,4 +1,4 @@
-//! The chart of this benchmark: what grows with what.
+//! The chart of this benchmark: how latencies grow.
 
 use std::path::Path;
 

@@ -1,5 +1,3 @@
-//! Who is compared.
-
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,13 +10,12 @@ use rslock::{Lock, LockManager};
 
 use crate::common::release;
 
-/// For all of them. Long enough that nothing expires, short enough that quorlock's node budget (a tenth) is visible.
+/// The TTL of all contenders: nothing expires, and quorlock's node budget (a tenth) is short enough to be visible.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// What went wrong, in words.
 pub(crate) type Failure = String;
 
-/// Something that takes and gives back a lock on five nodes.
+/// A client that acquires and releases locks on five nodes.
 pub(crate) trait Contender: Clone + Send + Sync + 'static {
     type Held: Send;
 
@@ -26,13 +23,13 @@ pub(crate) trait Contender: Clone + Send + Sync + 'static {
 
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Takes in what is still to come of the last operation. Not timed.
+    /// Handles late answers to the last operation. Not timed.
     fn settle(&self) -> impl Future<Output = Result<(), Failure>> + Send {
         std::future::ready(Ok(()))
     }
 }
 
-/// A name that no operation had before, and so no key either.
+/// Returns a name, and so a key, that no operation had before.
 pub(crate) fn fresh_name() -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
     format!("bench-{:012}", LAST.fetch_add(1, Relaxed))
@@ -42,7 +39,7 @@ pub(crate) fn fresh_name() -> String {
 pub(crate) struct Rslock(LockManager);
 
 impl Rslock {
-    /// As its README does it: URLs, all settings as they come.
+    /// With all defaults, as its README says.
     pub(crate) fn new(urls: &[String]) -> Self {
         Rslock(LockManager::new(urls.to_vec()))
     }
@@ -58,21 +55,21 @@ impl Contender for Rslock {
             .map_err(|error| error.to_string())
     }
 
-    /// Its unlock does not tell how it went.
+    /// Its unlock returns no result.
     async fn release(&self, lock: Lock) -> Result<(), Failure> {
         self.0.unlock(&lock).await;
         Ok(())
     }
 }
 
-/// So many resources are locked over and over.
+/// The number of resources that are locked again and again.
 const KNOWN: u64 = 4_096;
 
 fn known_name(number: u64) -> String {
     format!("bench-{number:04}")
 }
 
-/// A contender on resources that all nodes know, as in steady use. With fencing, a node starts a counter for a new one.
+/// A contender on resources that all nodes know, as in steady use. For a new one, nodes start a counter.
 #[derive(Clone)]
 pub(crate) struct Known<C> {
     contender: C,
@@ -128,7 +125,7 @@ impl Quorlock {
         Ok(Quorlock(redlock))
     }
 
-    /// Has the nodes know all resources of [`Known`], for whoever locks them afterwards.
+    /// Locks all resources of [`Known`] once, so that the nodes know them.
     pub(crate) async fn make_known(&self) -> Result<(), Failure> {
         const AT_A_TIME: usize = 64;
         let lock_once = |number| async move { self.release(self.acquire(known_name(number)).await?).await };
@@ -136,7 +133,7 @@ impl Quorlock {
         once.try_collect().await
     }
 
-    /// Nodes that it takes to be up.
+    /// Returns how many nodes are up, as this client sees them.
     pub(crate) fn up(&self) -> usize {
         let nodes = self.0.nodes();
         let is_up = |state: &NodeState| matches!(state, NodeState::Up { .. });

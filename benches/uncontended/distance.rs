@@ -1,7 +1,6 @@
-//! Servers that are far away: what goes there and what comes back takes its time.
+//! Simulates distant servers: a delay each way.
 //!
-//! On threads that sleep. The testbed's proxies go by tokio's timers, which count in milliseconds; this is late by some
-//! hundredths of one.
+//! The testbed's proxies use tokio's timers, which count in milliseconds. These threads are late by some hundredths of one.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,17 +9,17 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where servers are reached, each over a distance, for as long as this process lives.
+/// Addresses at which servers are reached over a distance. They exist as long as this process.
 pub(crate) struct Distances {
     pub(crate) addresses: Vec<SocketAddr>,
     one_ways: Vec<OneWay>,
 }
 
-/// In microseconds.
+/// A delay in microseconds.
 type OneWay = Arc<AtomicU64>;
 
 impl Distances {
-    /// At first, they are near.
+    /// Returns addresses without a delay.
     pub(crate) fn to(servers: &[SocketAddr]) -> io::Result<Distances> {
         let one_ways: Vec<OneWay> = servers.iter().map(|_| OneWay::default()).collect();
         let doors = servers.iter().zip(&one_ways);
@@ -31,7 +30,7 @@ impl Distances {
         })
     }
 
-    /// A round trip takes twice as long.
+    /// Sets the one-way delays.
     pub(crate) fn set(&self, one_ways: &[Duration]) {
         for (of, one_way) in self.one_ways.iter().zip(one_ways) {
             of.store(one_way.as_micros() as u64, Relaxed);
@@ -44,14 +43,14 @@ fn door(server: SocketAddr, one_way: OneWay) -> io::Result<SocketAddr> {
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for client in listener.incoming() {
-            // Where the server is gone, the client sees a connection that ends.
+            // If the server is gone, the client sees its connection end.
             let _ = client.and_then(|client| carry(&client, server, &one_way));
         }
     });
     Ok(address)
 }
 
-/// Both ways.
+/// Passes bytes on, both ways.
 fn carry(client: &TcpStream, server: SocketAddr, one_way: &OneWay) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     for (from, to) in [(client, &server), (&server, client)] {
@@ -64,7 +63,7 @@ fn carry(client: &TcpStream, server: SocketAddr, one_way: &OneWay) -> io::Result
     Ok(())
 }
 
-/// The end of a connection is the end of what is sent.
+/// Takes bytes in, with the time at which they are due. Ends with the connection.
 fn send(mut from: TcpStream, one_way: &OneWay, leaves: &mpsc::Sender<(Instant, Vec<u8>)>) {
     let mut buffer = vec![0; 64 * 1_024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
@@ -83,11 +82,11 @@ fn deliver(mut to: TcpStream, arrives: &mpsc::Receiver<(Instant, Vec<u8>)>) {
             break;
         }
     }
-    // Whoever it was has gone, which the other end will see.
+    // The other end must see that the connection has ended.
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// By default, Linux has a thread sleep for up to 50 us longer than it wants to.
+/// By default, Linux lets threads sleep up to 50 us too long.
 fn be_punctual() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZero::new(1));

@@ -1,4 +1,4 @@
-//! All contenders, and what they are measured at.
+//! All contenders, and their measurements.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub(crate) const FIRST_USE: &str = "quorlock, first use of a name";
 /// Contenders whose latencies only explain those of others.
 pub(crate) const IN_JSON_ONLY: &[&str] = &[UNFENCED_FLOOR, MUX, SCRIPTED_MUX, UNFENCED_MUX];
 
-/// In tables of latencies. What is above the same requests is not the servers' doing.
+/// The bases of latencies. What exceeds "same requests" is not caused by the servers.
 pub(crate) const FLOORS: &[Other] = &[
     ("floor", |_| FLOOR),
     ("rslock", |_| RSLOCK),
@@ -47,7 +47,7 @@ pub(crate) const FLOORS: &[Other] = &[
     }),
 ];
 
-/// In tables of throughputs.
+/// The bases of throughputs.
 pub(crate) const MUXES: &[Other] = &[
     ("mux", |_| MUX),
     ("rslock", |_| RSLOCK),
@@ -58,7 +58,7 @@ pub(crate) const MUXES: &[Other] = &[
     }),
 ];
 
-/// All contenders, each with connections of its own.
+/// All contenders, each with its own connections.
 pub(crate) struct Everybody {
     floor: Floor,
     scripted_floor: Known<Floor>,
@@ -95,7 +95,7 @@ impl Everybody {
             watched: Known::new(quorlock(true, true).await?),
             first_use,
         };
-        everybody.latency(1, 50).await; // to warm up
+        everybody.latency(1, 50).await; // warms up
         Ok(everybody)
     }
 
@@ -183,7 +183,7 @@ impl Everybody {
         Ok(())
     }
 
-    /// Nodes that are there but do not answer.
+    /// Measures with nodes that are stopped, and so do not answer.
     pub(crate) async fn stopped(&self, testbed: &Testbed, plan: &Plan, report: &mut Report) -> Outcome<()> {
         let names = [
             "healthy",
@@ -201,7 +201,7 @@ impl Everybody {
             for (down, rslock) in rslock.iter_mut().enumerate() {
                 let since = Instant::now();
                 if down > 0 {
-                    // From the middle of the list: nobody shall profit from its order.
+                    // From the middle of the list: no contender may profit from its order.
                     self.floor.set_awake(down, false);
                     testbed.nodes()[down].stop()?;
                 }
@@ -213,7 +213,7 @@ impl Everybody {
                 floor[now]
                     .rounds
                     .push(one_by_one(&self.floor, pairs, plan.stop_window / 4).await);
-                // Of the time until the second look, rslock has the rest.
+                // rslock gets the rest of the time until the second look.
                 let rest = match down {
                     0 => plan.stop_window,
                     _ => plan.stopped_for.saturating_sub(since.elapsed()),
@@ -243,7 +243,7 @@ impl Everybody {
         Ok(())
     }
 
-    /// Waits until everybody has all nodes again, and what was left to clean up is cleaned up.
+    /// Waits until all contenders have all nodes again, and clean-ups have ended.
     async fn recovered(&self) -> Outcome<()> {
         let started = Instant::now();
         while [
@@ -261,7 +261,7 @@ impl Everybody {
             sleep(Duration::from_millis(20)).await;
         }
         sleep(Duration::from_millis(1_500)).await;
-        // Late answers are taken in, and late time-outs are over, before anything counts.
+        // Late answers and time-outs must be over before anything counts.
         for _ in 0..3 {
             one_by_one(&self.rslock, 1, Duration::from_secs(1)).await;
         }
@@ -270,7 +270,7 @@ impl Everybody {
     }
 }
 
-/// Lets stragglers of one contender end before the next one's turn.
+/// Lets late answers to one contender end before the next one's turn.
 async fn pause() {
     sleep(Duration::from_millis(20)).await;
 }

@@ -1,7 +1,7 @@
-//! The raw floor: five blocking sockets, no runtime, no timers, no error handling to speak of.
+//! The raw floor: five blocking sockets, without runtime, timers or real error handling.
 //!
-//! The same bytes as the others send, written to all five nodes; it waits for three answers. The other two are read
-//! before the next operation, outside of the timed part.
+//! The same bytes as the others send go to all five nodes, and three answers are waited for. The other two are read before the
+//! next operation, outside of the timed part.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,9 +28,9 @@ struct Connections {
 
 struct Connection {
     stream: TcpStream,
-    /// Answers to come.
+    /// The number of answers to come.
     owed: usize,
-    /// The server runs. Nothing is read from one that is stopped.
+    /// The server runs. Nothing is read from a stopped one.
     awake: bool,
     answers: Answers,
 }
@@ -152,7 +152,7 @@ impl Connection {
     }
 }
 
-/// A token as long as the others'.
+/// Returns a token as long as those of the others.
 pub(crate) fn uuid() -> String {
     uuid::Uuid::new_v4().to_string()
 }

@@ -1,4 +1,4 @@
-//! What a lock costs where some nodes are far away, where there are more of them, and where much is held.
+//! The cost of a lock with distant nodes, with more nodes, and with many locks held.
 
 use std::error::Error;
 use std::fs;
@@ -20,13 +20,12 @@ use crate::{addresses, urls};
 
 const FLOOR: &str = "floor with quorlock's requests";
 const QUORLOCK: &str = "quorlock";
-/// No round takes longer.
 const LIMIT: Duration = Duration::from_secs(5);
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Steps = Result<Vec<Step>, Box<dyn Error>>;
 
-/// Three nodes at a millisecond, there and back, and two at fifty: a quorum is near.
+/// Measures with three nodes at a round trip of 1 ms and two at 50 ms: a quorum is near.
 pub(crate) async fn spread(rounds: usize, pairs: usize, report: &mut Report) -> Outcome {
     const ONE_WAY: [Duration; 5] = {
         let (near, far) = (Duration::from_micros(500), Duration::from_millis(25));
@@ -40,12 +39,12 @@ pub(crate) async fn spread(rounds: usize, pairs: usize, report: &mut Report) -> 
     distances.set(&ONE_WAY);
     let mut all = [FLOOR, QUORLOCK].map(Series::new);
     for _ in 0..rounds {
-        // Whoever has not run for a while is slow at first, on some machines by milliseconds: one each is not counted.
+        // On some machines, a client that has not run for a while is slow at first. So one pair each is not counted.
         one_by_one(&floor, 1, LIMIT).await;
         all[0].rounds.push(one_by_one(&floor, pairs, LIMIT).await);
         one_by_one(&quorlock, 1, LIMIT).await;
         all[1].rounds.push(one_by_one(&quorlock, pairs, LIMIT).await);
-        // What is still under way to the nodes that are far.
+        // Answers of the distant nodes are still under way.
         sleep(Duration::from_millis(200)).await;
     }
     report.latency("latency with 3 nodes at 1 ms and 2 at 50 ms", &all, ONLY);
@@ -53,7 +52,6 @@ pub(crate) async fn spread(rounds: usize, pairs: usize, report: &mut Report) -> 
     Ok(())
 }
 
-/// More nodes.
 pub(crate) async fn nodes(rounds: usize, pairs: usize) -> Steps {
     const MANY: [usize; 4] = [3, 5, 7, 9];
     let mut testbeds = Vec::new();
@@ -82,10 +80,10 @@ pub(crate) async fn nodes(rounds: usize, pairs: usize) -> Steps {
     Ok(steps.into())
 }
 
-/// More and more is held at once, while one lock after the other is taken and given back.
+/// Measures while more and more locks are held.
 pub(crate) async fn held(rounds: usize, pairs: usize, most: usize, report: &mut Report) -> Steps {
     const LEVELS: [usize; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
-    /// Nothing expires meanwhile.
+    /// Nothing expires during the run.
     const LONG: Duration = Duration::from_secs(3_600);
     const AT_A_TIME: usize = 512;
     let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
@@ -116,7 +114,7 @@ pub(crate) async fn held(rounds: usize, pairs: usize, most: usize, report: &mut 
         }
         steps.push(step);
     }
-    // Not one by one, in the background: the servers end before that is over.
+    // Their deletions go on in the background. The servers end earlier.
     drop(leases);
     testbed.shutdown().await;
     Ok(steps)
@@ -130,7 +128,7 @@ fn step(size: usize) -> Step {
     }
 }
 
-/// Once the servers have been up for a while.
+/// Connects to servers that have been up for a while.
 async fn connect(addresses: &[SocketAddr]) -> Result<(Known<Floor>, Known<Quorlock>), Box<dyn Error>> {
     let floor = Floor::connect(addresses, Requests::Scripted)?;
     let quorlock = Quorlock::connect(&urls(addresses), true, false, TTL).await?;
@@ -138,7 +136,7 @@ async fn connect(addresses: &[SocketAddr]) -> Result<(Known<Floor>, Known<Quorlo
     Ok((Known::new(floor), Known::new(quorlock)))
 }
 
-/// Bytes of this process that are in memory; 0 where that is not known.
+/// Returns the memory of this process in bytes; 0 if unknown.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

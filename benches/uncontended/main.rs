@@ -1,8 +1,8 @@
-//! Speed without contention: quorlock side by side with a raw floor and with `rslock`, on five local masters.
+//! Speed without contention: quorlock beside a raw floor and `rslock`, on five local masters.
 //!
 //! `cargo bench --features testbed --bench uncontended -- [--quick] [--multi-thread] [--only PART] [--json FILE] [--charts FOLDER]`
 //!
-//! What is measured and how is said in `docs/benchmarks.md`.
+//! `docs/benchmarks.md` describes the method.
 
 mod charts;
 #[path = "../common/mod.rs"]
@@ -31,7 +31,7 @@ use distance::Distances;
 use everybody::{Everybody, FLOORS};
 use plan::{Arguments, Plan};
 
-/// A server trusts no counter from before its start, which it knows to a few seconds.
+/// A server trusts no counter from before its start, whose time is known only to a few seconds.
 const UP_FOR: Duration = Duration::from_secs(4);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -53,7 +53,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let started = Instant::now();
     let mut report = Report::default();
 
-    // The path from the client to the servers' memory: nothing on disk.
+    // Measures the path to the servers' memory: nothing is written to disk.
     let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
     describe(&mut report, arguments, &plan, &testbed).await?;
     report.note_load("load at the start");
@@ -113,7 +113,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     Ok(())
 }
 
-/// As locks are to be stored: on disk before the answer.
+/// Measures with the recommended durability: writes reach the disk before the answer.
 async fn on_disk(plan: &Plan, report: &mut Report) -> Outcome<()> {
     let testbed = Testbed::start(5).await?;
     let everybody = Everybody::connect(&addresses(&testbed)).await?;
@@ -126,7 +126,7 @@ async fn on_disk(plan: &Plan, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Each way takes half a millisecond.
+/// Measures with a delay of half a millisecond each way.
 async fn over_a_network(plan: &Plan, report: &mut Report) -> Outcome<()> {
     const ONE_WAY: Duration = Duration::from_micros(500);
     let testbed = Testbed::builder().arg("appendonly", "no").start().await?;

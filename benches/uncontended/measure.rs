@@ -1,4 +1,4 @@
-//! Runs contenders, and keeps what was seen.
+//! Runs contenders, and records the measurements.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,19 @@ use tokio::time::sleep_until;
 use crate::common::stats::percentile_us;
 use crate::contender::{Contender, Failure, fresh_name};
 
-/// Before a throughput is counted.
 const WARM_UP: Duration = Duration::from_millis(150);
 
-/// What was seen of one contender in one round.
+/// The measurements of one contender in one round.
 #[derive(Default)]
 pub(crate) struct Sample {
     acquires: Vec<Duration>,
     releases: Vec<Duration>,
     pub(crate) failures: Failures,
     pub(crate) elapsed: Duration,
-    /// Of this process.
+    /// The CPU time of this process.
     pub(crate) cpu: Duration,
 }
 
-/// How many operations failed, and the first one's words.
 #[derive(Clone, Default)]
 pub(crate) struct Failures {
     pub(crate) count: usize,
@@ -53,7 +51,7 @@ impl Sample {
         percentile_us(&self.releases, percentile)
     }
 
-    /// Acquires with their releases, that is.
+    /// Returns the number of acquires that were released.
     pub(crate) fn pairs(&self) -> usize {
         self.releases.len()
     }
@@ -99,7 +97,7 @@ impl Sample {
     }
 }
 
-/// One task, so many pairs or for so long, whichever ends first.
+/// Runs one task until the number of pairs or the time is reached.
 pub(crate) async fn one_by_one<C: Contender>(contender: &C, pairs: usize, at_most: Duration) -> Sample {
     let mut sample = Sample::default();
     let (started, cpu) = (Instant::now(), cpu_time());
@@ -114,7 +112,7 @@ pub(crate) async fn one_by_one<C: Contender>(contender: &C, pairs: usize, at_mos
     sample.finish()
 }
 
-/// So many tasks, each doing one pair after the other.
+/// Runs so many tasks, each with one pair after the other.
 pub(crate) async fn side_by_side<C: Contender>(contender: &C, tasks: usize, window: Duration) -> Sample {
     let from = Instant::now() + WARM_UP;
     let until = from + window;
@@ -128,7 +126,7 @@ pub(crate) async fn side_by_side<C: Contender>(contender: &C, tasks: usize, wind
                 sample.pair(&contender).await;
                 let now = Instant::now();
                 if now < from || now >= until {
-                    // A failure counts whenever it happens, a success only in time.
+                    // A success counts only inside the window, a failure always.
                     sample.acquires.truncate(before);
                     sample.releases.truncate(before);
                 }
@@ -156,7 +154,7 @@ pub(crate) async fn side_by_side<C: Contender>(contender: &C, tasks: usize, wind
             Err(panic) => all.failures.add(panic.to_string()),
         }
     }
-    // Counted by the tasks, within the window.
+    // The tasks counted within the window.
     all.elapsed = window;
     all.finish()
 }

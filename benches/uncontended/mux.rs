@@ -1,6 +1,6 @@
-//! The least that shares one connection per node among many tasks: what throughput is compared with.
+//! A minimal multiplexer, with which throughput is compared: many tasks share one connection for each node.
 //!
-//! No timers, no reconnecting, no clean-up; the tasks that read and write, and a queue of who waits for which answer.
+//! It has no timers, reconnection or clean-up: only tasks that read and write, and a queue of awaited answers.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -109,7 +109,7 @@ fn multiplex(stream: TcpStream) -> Queue {
             let mut waiting = answered.lock().unwrap_or_else(PoisonError::into_inner);
             answers.take_in(&buffer[..length], |answer| {
                 if let Some(reply) = waiting.pop_front() {
-                    let _ = reply.send(answer); // whoever has its quorum does not wait for it
+                    let _ = reply.send(answer); // not awaited after a quorum
                 }
             });
         }

@@ -1,4 +1,4 @@
-//! What is asked for on the command line, and how much of everything that is.
+//! The arguments, and the size of the measurements.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::Outcome;
 
-/// How much of everything.
 pub(crate) struct Plan {
     pub(crate) rounds: usize,
     pub(crate) pairs: usize,
@@ -14,12 +13,12 @@ pub(crate) struct Plan {
     pub(crate) tasks: &'static [usize],
     pub(crate) fsync_rounds: usize,
     pub(crate) fsync_pairs: usize,
-    /// Where each takes the time of nodes that are far away.
+    /// Pairs with distant nodes, which take longer.
     pub(crate) far_pairs: usize,
     pub(crate) most_held: usize,
     pub(crate) stop_rounds: usize,
     pub(crate) stop_window: Duration,
-    /// From the stop of a node to the second look: quorlock has given its connection up by then.
+    /// From the stop of a node to the second look. By then, quorlock has given up the connection.
     pub(crate) stopped_for: Duration,
 }
 
@@ -67,7 +66,7 @@ pub(crate) const PARTS: [&str; 8] = [
 pub(crate) struct Arguments {
     pub(crate) quick: bool,
     pub(crate) multi_thread: bool,
-    /// One of the parts instead of all.
+    /// The only part to run. `None` runs all.
     pub(crate) only: Option<String>,
     pub(crate) json: Option<PathBuf>,
     pub(crate) charts: Option<PathBuf>,
@@ -109,7 +108,7 @@ impl Arguments {
                 }
             }
         }
-        // `cargo test --all-targets` runs benchmarks too, only to see that they run.
+        // `cargo test --all-targets` runs benchmarks too, only to check that they run.
         parsed.quick |= !benched;
         Ok(parsed)
     }

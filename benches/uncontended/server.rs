@@ -1,4 +1,4 @@
-//! What a lock costs a server: its own figures, of the time it spends in commands.
+//! The cost of a lock for a server: the time that it spends in commands, by its own statistics.
 
 use std::error::Error;
 
@@ -6,16 +6,15 @@ use quorlock::testbed::{TestNode, Testbed};
 
 use crate::contender::{Contender, fresh_name};
 
-/// Microseconds of one server's time.
+/// One server's time, in microseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct ServerTime {
     pub(crate) acquire: f64,
     pub(crate) release: f64,
 }
 
-/// The mean over the nodes, of so many acquires one after the other, and then their releases. `plain`: it is commands that
-/// are sent, and not scripts only. A script's time includes that of the commands in it, which are counted once more under
-/// their own names.
+/// Returns the mean over the nodes, for so many acquires and then their releases. `plain`: commands are sent, not only scripts. A
+/// script's time includes that of its commands, which are counted under their own names as well.
 pub(crate) async fn server_time<C: Contender>(
     contender: &C,
     testbed: &Testbed,
@@ -41,7 +40,7 @@ pub(crate) async fn server_time<C: Contender>(
     })
 }
 
-/// Microseconds so far, of all nodes.
+/// Returns the microseconds so far, of all nodes.
 async fn in_commands(testbed: &Testbed, plain: bool) -> Result<f64, Box<dyn Error>> {
     let mut total = 0.0;
     for node in testbed.nodes() {

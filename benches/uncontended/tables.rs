@@ -1,12 +1,10 @@
-//! The tables of this benchmark.
-
 use crate::common::report::{Report, Row};
 use crate::common::stats::median;
 use crate::everybody::{IN_JSON_ONLY, MUXES, UNFENCED_MUX};
 use crate::measure::{Failures, Sample};
 use crate::server::ServerTime;
 
-/// The rounds of each contender, in the same order.
+/// One contender's rounds, in the same order as the others'.
 pub(crate) struct Series {
     pub(crate) name: &'static str,
     pub(crate) rounds: Vec<Sample>,
@@ -33,15 +31,15 @@ impl Series {
         median(self.rounds.iter().map(value))
     }
 
-    /// The median of the rounds' ratios: what slows down a whole round does not matter. Not a number without a base.
+    /// Returns the median of the rounds' ratios: a slow round does not matter. NaN without a base.
     fn ratio(&self, base: Option<&Series>, value: impl Fn(&Sample) -> f64) -> f64 {
         let rounds = base.map_or(&[][..], |base| &base.rounds);
         let pairs = self.rounds.iter().zip(rounds);
         median(pairs.map(|(mine, theirs)| value(mine) / value(theirs)))
     }
 
-    /// Adds the latencies, and their ratios to the bases. Printed are all but the release's p99; against the first base the
-    /// acquire's p50 and p99, against the others its p50; and against the floor also the release's p50.
+    /// Adds the latencies, and their ratios to the bases. Most are printed: all latencies but the release's p99; ratios of the
+    /// acquire's p50, and to the first base its p99; and to the floor the release's p50.
     fn latencies(&self, bases: &[(&str, Option<&Series>)], row: &mut Row) {
         for (number, (head, value, p)) in LATENCIES.into_iter().enumerate() {
             let key = head.replace(' ', "_");
@@ -63,17 +61,16 @@ impl Series {
     }
 }
 
-/// The floor and quorlock, side by side, at one size of something.
+/// The floor and quorlock at one size.
 pub(crate) struct Step {
     pub(crate) size: usize,
     pub(crate) floor: Series,
     pub(crate) quorlock: Series,
 }
 
-/// How a ratio is called, and for each contender the name of its base.
+/// The name of a ratio, and the name of each contender's base.
 pub(crate) type Other = (&'static str, fn(&str) -> &'static str);
 
-/// What a contender is compared with, found among all of them.
 fn bases<'a>(of: &Series, all: &'a [Series], others: &[Other]) -> Vec<(&'static str, Option<&'a Series>)> {
     let find = |name: &str| all.iter().find(|series| series.name == name);
     let bases = others
@@ -83,7 +80,7 @@ fn bases<'a>(of: &Series, all: &'a [Series], others: &[Other]) -> Vec<(&'static 
 }
 
 impl Report {
-    /// One task: acquire and release, each against the others.
+    /// Adds latencies: acquire and release with one task.
     pub(crate) fn latency(&mut self, title: &str, all: &[Series], others: &[Other]) {
         let mut rows = Vec::new();
         for series in all {
@@ -98,7 +95,7 @@ impl Report {
         self.table(title, "1 task, us", rows);
     }
 
-    /// From the servers' own statistics; in the JSON only.
+    /// Adds the servers' own statistics, to the JSON only.
     pub(crate) fn server_times(&mut self, title: &str, all: &[(&str, ServerTime)]) {
         let row = |&(name, time): &(&str, ServerTime)| {
             let mut row = Row::new(name);
@@ -109,7 +106,7 @@ impl Report {
         self.table(title, "", all.iter().map(row).collect());
     }
 
-    /// Numbers of tasks: pairs per second, against the others. The rates of `printed` are printed.
+    /// Adds throughputs: pairs per second for numbers of tasks. Those of `printed` are printed.
     pub(crate) fn throughput(&mut self, title: &str, all: &[(usize, Vec<Series>)], printed: &[usize]) {
         let names = all.first().map_or(&[][..], |(_, series)| series);
         let mut rows: Vec<Row> = names.iter().map(|series| Row::new(series.name)).collect();
@@ -139,7 +136,7 @@ impl Report {
         self.table(title, "contender", rows);
     }
 
-    /// Contenders in several worlds, the first of which is the healthy one.
+    /// Adds contenders under several conditions, of which the first is the healthy one.
     pub(crate) fn worlds(&mut self, title: &str, all: &[(&str, &[Series])]) {
         let mut rows = Vec::new();
         for (name, worlds) in all {
@@ -156,7 +153,7 @@ impl Report {
         self.table(title, "1 task, us", rows);
     }
 
-    /// The floor and quorlock as something grows, against each other and against themselves at first.
+    /// Adds the floor and quorlock as something grows, compared with each other and with the first size.
     pub(crate) fn growth(&mut self, title: &str, all: &[(&str, &[Step])]) {
         let mut rows = Vec::new();
         for (what, steps) in all {
@@ -176,7 +173,6 @@ impl Report {
         self.table(title, "1 task, us", rows);
     }
 
-    /// Adds how much was measured, and how much failed.
     fn counts(&mut self, title: &str, series: &Series, row: &mut Row, prefix: &str) {
         let mut failures = Failures::default();
         series

@@ -1,4 +1,4 @@
-//! What the two hand-written clients send, and what they take for an answer.
+//! The requests of the two hand-written clients, and the answers that they accept.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,10 +7,8 @@ use crate::contender::{Failure, TTL};
 pub(crate) const UNLOCK: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
-/// The script of quorlock.
 const LOCK: &str = include_str!("../../src/redis/lock.lua");
 
-/// One command in the servers' protocol.
 pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -19,16 +17,15 @@ pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// In front of names: as long as what quorlock puts there. Its keys and its record stay its own.
+/// The prefix, as long as quorlock's. Keys and record are separate from quorlock's.
 pub(crate) const PREFIX: &str = "handmade:";
 const RECORD_KEY: &str = "handmade:#node";
-/// What the record begins with.
+/// The beginning of the record.
 const STAMP: &str = "1 00000000000000000000000000000001";
 
-/// Which requests a lock is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requests {
-    /// As in the description of Redlock: `SET NX PX`, compare-and-delete.
+    /// As the description of Redlock says: `SET NX PX`, and compare-and-delete.
     Plain,
     /// quorlock's own, to the byte: its script for both.
     Scripted,
@@ -37,7 +34,7 @@ pub(crate) enum Requests {
 }
 
 impl Requests {
-    /// What a server has to know before: the record of its memory, and the script.
+    /// Returns the commands that prepare a server: they set the record, and load the script.
     pub(crate) fn preparation(self) -> Vec<u8> {
         let record = format!("{STAMP} {:016} {:016} - {:040} -", 1, 0, 0);
         let script = match self {
@@ -71,7 +68,7 @@ impl Requests {
         match self {
             Requests::Plain => command(&["EVALSHA", digest, "1", key, token]),
             Requests::Scripted | Requests::Unfenced => {
-                // No counter; free, announced by a process with this number.
+                // No counter; announced as free by a process with this number.
                 let item = format!("r{token}{:016}f{:016x}{:08x}", 0, 1, 1);
                 scripted(digest, key, &item)
             }
@@ -83,24 +80,24 @@ fn scripted(digest: &str, key: &str, item: &str) -> Vec<u8> {
     command(&["EVALSHA", digest, "2", key, RECORD_KEY, item, STAMP])
 }
 
-/// How long the answers to the preparation are, and where the script's digest stands in them.
+/// The length of the answers to the preparation. The script's digest is at the end.
 pub(crate) const PREPARED: usize = "+OK\r\n$40\r\n".len() + 40 + 2;
 
 pub(crate) fn digest(prepared: &[u8; PREPARED]) -> String {
     String::from_utf8_lossy(&prepared[PREPARED - 42..PREPARED - 2]).into_owned()
 }
 
-/// Puts answers together of the lines in which they come. No string in them has a line's end in it.
+/// Joins lines to answers. No string in them contains the end of a line.
 #[derive(Default)]
 pub(crate) struct Answers {
     line: Vec<u8>,
-    /// Entries that are still to come, by how deep they are nested.
+    /// The number of entries to come, for each level of nesting.
     missing: Vec<usize>,
     failure: Option<Failure>,
 }
 
 impl Answers {
-    /// Takes in what was read, and returns the answers that are complete with it.
+    /// Adds bytes, and calls `answered` for each complete answer.
     pub(crate) fn take_in(&mut self, bytes: &[u8], mut answered: impl FnMut(Result<(), Failure>)) {
         for byte in bytes {
             match byte {
@@ -120,11 +117,11 @@ impl Answers {
         let length = |line: &[u8]| std::str::from_utf8(&line[1..]).ok()?.parse::<usize>().ok();
         match (self.line.first(), length(&self.line)) {
             (Some(b'*'), Some(entries)) if entries > 0 => self.missing.push(entries),
-            // The string itself is the entry.
+            // The string follows, and is the entry.
             (Some(b'$'), Some(_)) => {}
             _ => {
                 self.check();
-                // The last entry of a list ends the list, which may be the last entry of another.
+                // The last entry of a list ends the list, which may be the last entry of another one.
                 while let Some(missing) = self.missing.last_mut() {
                     *missing -= 1;
                     if *missing > 0 {
@@ -137,7 +134,7 @@ impl Answers {
         self.line.clear();
     }
 
-    /// `OK`, 1 key deleted; of the script, 0 or a counter, and the digits of a time.
+    /// Expects `OK` or one deleted key; from the script, 0 or a counter, and a time in digits.
     fn check(&mut self) {
         let expected = match (self.missing.len(), self.line.first()) {
             (0, _) => self.line == b"+OK" || self.line == b":1",

@@ -1,10 +1,10 @@
-//! Hears of panics wherever they happen: a background task that panics is gone without a word.
+//! Collects panics of background tasks, which would otherwise stay unseen.
 
 use std::panic;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// From when it is set, it hears of all panics of this process, other than those that fail another test.
+/// Collects the panics of this process, except those that fail another test, from when it is set.
 pub(crate) struct Alarm(Arc<Mutex<Vec<String>>>);
 
 impl Alarm {
@@ -13,7 +13,7 @@ impl Alarm {
         let before = panic::take_hook();
         let hearing = heard.clone();
         panic::set_hook(Box::new(move |info| {
-            // A test's thread bears its name, and its module's; a runtime's threads do not.
+            // A test's thread has the name of the test and its module; a runtime's threads do not.
             if !thread::current().name().is_some_and(|name| name.contains("::")) {
                 hearing.lock().unwrap().push(info.to_string());
             }

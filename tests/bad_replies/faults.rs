@@ -1,4 +1,4 @@
-//! A liar is reported, by what is wrong with it, and forgiven once it tells the truth.
+//! A lying node is reported with the right fault, and counts again once it answers correctly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -15,10 +15,10 @@ use crate::targets::lies::{Then, Told};
 use crate::targets::resp::Value;
 
 const BUDGET: Duration = Duration::from_secs(2);
-/// A node that says in place of its grant what a server says that did nothing keeps the lock for so long.
+/// If a node grants the lock but answers otherwise, it keeps the key for this long.
 const TTL: Duration = Duration::from_secs(16);
 
-/// A node whose replies are `said` for as long as it lies.
+/// Returns a proxy that answers everything with `said` while the flag is set.
 async fn liar(testbed: &Testbed, said: &[u8], then: Then) -> (Liar, Arc<AtomicBool>) {
     let lying = Arc::new(AtomicBool::new(false));
     let (lies, said) = (lying.clone(), said.to_vec());
@@ -59,7 +59,7 @@ fn is_of_a_cluster(fault: &Fault) -> bool {
     matches!(fault, Fault::Unfit(Unfit::ClusterMember))
 }
 
-/// R5: never "held", never a grant.
+/// Such replies count as neither "held" nor a grant (R5).
 #[tokio::test]
 async fn what_makes_no_sense_is_a_fault_with_the_right_name() {
     type Row<'a> = (&'a [u8], Then, fn(&Fault) -> bool);
@@ -122,15 +122,15 @@ async fn what_makes_no_sense_is_a_fault_with_the_right_name() {
         let (liar, lying) = liar(&testbed, said, *then).await;
         let redlock = unguarded([liar.url()]).await;
         lying.store(true, SeqCst);
-        // An answer of a busy machine is waited for; silence is not.
+        // A busy machine may answer late, so the budget is short only where a time-out is right.
         let budget = match fits(&Fault::Timeout { after: BUDGET }) {
             true => BUDGET,
             false => TTL * 3 / 4,
         };
         let fault = fault(&redlock, &resource, budget).await;
         lying.store(false, SeqCst);
-        // It may have to be connected to anew; and what the first attempt may have set is deleted in the background.
-        let forgiven = format!("forgiven: {}", said.escape_ascii());
+        // The client may have to connect again, and the clean-up of the first attempt to finish.
+        let forgiven = format!("counts again after {}", said.escape_ascii());
         let lock = async || redlock.lock(&*resource).try_acquire().await;
         eventually(&forgiven, async || lock().await.is_ok()).await;
         redlock.shutdown().await;
@@ -148,7 +148,7 @@ async fn a_node_that_lies_in_its_greeting_is_down_for_that_reason() {
     let mut urls = testbed.urls();
     let before = unguarded(urls.clone()).await;
     urls[0] = liar.url();
-    // What looks like a wrong list of nodes is refused when it is there from the beginning,
+    // From the beginning, this looks like a wrong list of nodes: the client does not start.
     let refused = Redlock::builder()
         .urls(&urls)
         .restart_guard(false)
@@ -159,7 +159,7 @@ async fn a_node_that_lies_in_its_greeting_is_down_for_that_reason() {
         refused.to_string().contains("INFO could not be read"),
         "{refused}"
     );
-    // and a node that is down when it comes later.
+    // Later, the node is down.
     lying.store(false, SeqCst);
     let redlock = unguarded(urls).await;
     lying.store(true, SeqCst);
@@ -174,22 +174,22 @@ async fn a_node_that_lies_in_its_greeting_is_down_for_that_reason() {
     drop((lease, before));
 }
 
-/// F5: a counter that one node has from a clock that is a century ahead is not to be passed on, although a node is away and the
-/// two clocks that are known disagree.
+/// A node's clock is a century ahead, and another node is away, so the two known clocks disagree. The counter from the wrong
+/// clock must not be passed on (F5).
 #[tokio::test]
 async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others() {
     const CENTURY: i64 = 100 * 366 * 24 * 3_600;
     let tongue = move |truth: &Value| {
         let mut told = truth.clone();
         match &mut told {
-            // TIME.
+            // The answer to TIME.
             Value::Array(items) if matches!(&items[..], [Value::Bulk(_), Value::Bulk(micros)] if micros.len() <= 6) => {
                 if let Value::Bulk(seconds) = &mut items[0] {
                     let told: i64 = String::from_utf8_lossy(seconds).parse().unwrap();
                     *seconds = (told + CENTURY).to_string().into();
                 }
             }
-            // An acquire's counter, started from that clock, and the time.
+            // The answer to an acquire: the counter, started from that clock, and the time.
             Value::Array(items) => {
                 if let [Value::Int(counter), Value::Int(micros)] = &mut items[..] {
                     *micros += CENTURY * 1_000_000;
@@ -214,7 +214,7 @@ async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others()
     urls[0] = liar.url();
     testbed.nodes()[2].kill().await.unwrap();
     let redlock = unguarded(urls).await;
-    // Nothing that the two agree on.
+    // The two nodes agree on nothing.
     redlock.lock("r").try_acquire().await.unwrap_err();
     redlock.shutdown().await;
 

@@ -1,8 +1,7 @@
-//! Hostile input: names, URLs, settings and replies that nobody meant well with. Nothing panics, here or in a background task, and
-//! nothing hangs.
+//! Hostile input: names, URLs, settings and replies. Nothing panics, not even in a background task, and nothing hangs.
 //!
-//! Each target runs over its corpus (`corpus/`, which `cargo fuzz` starts from as well) and over mutations of it.
-//! `QUORLOCK_MUTATIONS` says how many, `QUORLOCK_SEED` which; a case that fails is printed as bytes, for the corpus.
+//! Each target runs over its corpus (`corpus/`, which `cargo fuzz` also starts from) and over mutations of it.
+//! `QUORLOCK_MUTATIONS` sets their number, and `QUORLOCK_SEED` chooses them. A failed case is printed as bytes, for the corpus.
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -22,7 +21,7 @@ use targets::replies::{World, case};
 use targets::{decoder, names, options, urls};
 use tokio::task::JoinSet;
 
-/// Most of a case is waiting for those who say nothing.
+/// Cases that run at a time: most of a case is waiting for silent nodes.
 const AT_A_TIME: usize = 32;
 
 #[test]
@@ -76,12 +75,12 @@ async fn replies_of_liars_neither_panic_nor_hang_nor_spoil_the_lock() {
     while let Some(ended) = running.join_next().await {
         finish(Some(ended), &alarm);
     }
-    // What is left of the liars' connections ends in tasks of its own.
+    // The liars' last connections end in background tasks.
     tokio::time::sleep(Duration::from_millis(50)).await;
     alarm.assert_silent(&format!("QUORLOCK_SEED={seed}"));
 }
 
-/// Nothing of this is hostile: a node that goes away for good does.
+/// Without hostile input: a node goes away for good.
 #[tokio::test]
 async fn clean_ups_end_quietly_when_their_manager_is_gone_and_a_node_stays_away() {
     let alarm = alarm::Alarm::set();

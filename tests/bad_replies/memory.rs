@@ -1,4 +1,4 @@
-//! Memory: what a liar announces is not set aside, and what it does send is bounded by time. Each in a process of its own.
+//! Memory use: announced lengths allocate nothing, and what is sent is bounded by time. Each test runs in its own process.
 
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::targets::liar::{Liar, Tongue};
 use crate::targets::lies::{Then, Told};
 
 const CHILD: &str = "QUORLOCK_HOSTILE_CHILD";
-/// Well below what is announced, and above what a test takes anyway.
+/// Far less than the announced lengths, and more than a test needs anyway.
 const MOST: u64 = 64 << 20;
 const DEEP: usize = 100_000;
 
-/// Runs a test that does nothing otherwise, in a process of its own.
+/// Runs `child`, which otherwise does nothing, in a process of its own.
 fn in_a_child(test: &str, kind: &str) -> Output {
     let mut child = Command::new(env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture"]).env(CHILD, kind);
@@ -88,7 +88,7 @@ async fn child() {
     assert!(grown < MOST, "grown by {grown} bytes after {kind:?}");
 }
 
-/// The most that this process has ever had, in bytes.
+/// Returns the largest memory use of this process so far, in bytes.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status

@@ -1,4 +1,4 @@
-//! The corpus, and what becomes of it by chance.
+//! The corpus, and random mutations of it.
 
 use std::path::Path;
 use std::{env, fs, thread};
@@ -12,7 +12,7 @@ pub(crate) struct Cases {
     pub(crate) list: Vec<Vec<u8>>,
 }
 
-/// The corpus of a target, and so many mutations of it.
+/// Returns the corpus of a target, and so many mutations of it.
 pub(crate) fn cases(target: &str, mutations: usize) -> Vec<Vec<u8>> {
     seeded(target, mutations).list
 }
@@ -71,7 +71,7 @@ pub(crate) struct Told<'a>(pub(crate) &'a [u8]);
 impl Drop for Told<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("the case: b\"{}\"", self.0.escape_ascii());
+            eprintln!("the failed case: b\"{}\"", self.0.escape_ascii());
         }
     }
 }

@@ -1,59 +1,57 @@
-//! What can go wrong.
+//! The faults of a trial.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use crate::worker::LOOK_PERIOD;
 
-/// Which faults a trial has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manners {
-    /// Those that locks are promised to survive.
+    /// Faults that locks are promised to survive.
     Promised,
-    /// Besides them, those that break what the promise builds on: clocks are set.
+    /// Also faults that break the promise's assumptions: clocks are set.
     Anything,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// A server ends, and comes back with its data;
+    /// A server is killed, and restarts with its data.
     Killed,
-    /// without them: the restart guard has to keep it from voting;
+    /// A server is killed, and restarts without data. The restart guard keeps it from voting.
     Emptied,
-    /// with more data than it can load in no time.
+    /// A server restarts with so much data that loading takes a while.
     Loading,
-    /// A server neither runs nor ends for a while.
+    /// A server process is stopped for a while.
     Stopped,
-    /// No connections to a node.
+    /// No connections to a node are possible.
     CutOff,
-    /// Nothing gets to a node, nor back; only one of both.
+    /// No data reaches a node or comes from it; or only one of both.
     Silent,
     RequestsHeld,
     AnswersHeld,
-    /// Each answer is later than the node's budget.
+    /// Each answer is later than the node budget.
     Slowed,
-    /// All connections to a node are reset at once.
     ConnectionsDropped,
-    /// A node answers with errors: OOM, READONLY, MISCONF,
+    /// A node answers with an error: OOM, READONLY, MISCONF.
     OutOfMemory,
     ReadOnly,
     CannotPersist,
-    /// WRONGTYPE for each lock that was free,
+    /// A node answers WRONGTYPE for each lock that was free.
     WrongType,
-    /// and takes no connections.
+    /// A node accepts no more connections.
     ConnectionLimit,
-    /// On all nodes at once.
+    /// On all nodes at once, scripts are flushed or connections killed.
     ScriptsFlushed,
     ClientsKilled,
-    /// A process that holds locks stops for longer than they last; it ends, and another one is started.
+    /// A process that holds locks is stopped for longer than they last; or killed, and replaced.
     WorkerStopped,
     WorkerKilled,
-    /// A node is emptied while it runs; so are three at once.
+    /// One running node is flushed, or three at once.
     Flushed,
     MajorityFlushed,
     /// A node becomes a replica of another server, takes over its data, and becomes a master again.
     ReplicaFlipped,
-    /// A node is restarted with a copy of its data that is older than one look period.
+    /// A node is restarted with a copy of its data that is older than a look period.
     BackupRestored,
     /// Two nodes are restarted, each with the data of the other.
     VolumesSwapped,
@@ -69,16 +67,16 @@ pub(crate) enum Fault {
     ClockBackALittle,
 }
 
-/// By how much clocks are off at most. A key that was set before its clock is set back lives longer by this.
+/// The largest step of a clock. A key that was set before the clock is set back lives longer by this.
 pub(crate) const STEP: Duration = Duration::from_secs(3);
 const LITTLE_STEP: Duration = Duration::from_millis(600);
 
-/// What a fault does, as far as it matters for what else may be wrong at the same time.
+/// What a fault affects, which decides the faults that are possible at the same time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// One node, for a while.
     Node,
-    /// Nodes, for a moment: as many votes as before.
+    /// Nodes, for a moment. They vote again at once.
     Moment,
     Worker,
 }
@@ -137,7 +135,7 @@ impl Fault {
         }
     }
 
-    /// How many nodes lose their memory: they are left out of new locks until the restart guard ends.
+    /// Returns how many nodes lose their memory. They give no new locks until the restart guard ends.
     pub(crate) fn forgetting(self) -> usize {
         match self {
             Fault::Emptied
@@ -152,21 +150,21 @@ impl Fault {
         }
     }
 
-    /// For how many milliseconds it lasts, at least and at most.
+    /// Returns how many milliseconds the fault lasts, at least and at most.
     pub(crate) fn millis(self) -> Range<u64> {
         let look = LOOK_PERIOD.as_millis() as u64;
         match self {
-            // What was forgotten matters as long as a lease lives.
+            // Lost data matters only as long as a lease lives.
             Fault::Emptied | Fault::VolumesSwapped => 100..300,
-            // The copy is to be older than every client's last look.
+            // The copy must be older than every client's last look.
             Fault::BackupRestored => 2 * look..6 * look,
-            // Some end before the guard of the new server does, and some after it.
+            // Shorter or longer than the guard of the new server.
             Fault::AddressMoved => 500..5_000,
             _ => 100..1_500,
         }
     }
 
-    /// By how many microseconds the clock is off.
+    /// Returns the step in microseconds. `None` if the fault sets no clock.
     pub(crate) fn shift(self) -> Option<i64> {
         let micros = |step: Duration| step.as_micros() as i64;
         match self {

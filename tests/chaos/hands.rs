@@ -1,4 +1,4 @@
-//! Carries out what goes wrong with one node, and makes it good again.
+//! Causes the faults of one node, and repairs them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,22 @@ use crate::server::{settings, shift};
 /// Twice this is more than the node's budget, a tenth of the TTL.
 const SLOW: Duration = Duration::from_millis(80);
 
-/// On each lock's key that is free. The keys are the names of the locks, with the default prefix.
+/// Sets each lock's key that is free to other data. The keys are the locks' names with the default prefix.
 const TAKE: &str = "for _, key in ipairs(KEYS) do if redis.call('EXISTS', key) == 0 then redis.call('HSET', key, 'a', 1) end end";
 const GIVE_BACK: &str = "for _, key in ipairs(KEYS) do if redis.call('TYPE', key).ok == 'hash' then redis.call('DEL', key) end end";
-/// More data for a node that has little to load.
+/// Adds data to a node that has little to load.
 const FILL: &str = "for i = 1, 6000 do redis.call('SET', 'filler:' .. i, i) end";
 const LITTLE: u64 = 6_000 * COMMAND;
-/// How many bytes a command takes in a server's log, or so.
+/// The approximate size of a command in a server's log, in bytes.
 const COMMAND: u64 = 45;
-/// How many microseconds loading is to take, or so; and what the shortest sleep takes.
+/// How long loading is to take, and how long the shortest sleep takes, in microseconds (approximately).
 const LOADING: u64 = 1_500_000;
 const SLEEP: u64 = 55;
 
-/// What a fault leaves in our hands until it is made good.
+/// What is kept until a fault is repaired.
 pub(crate) enum Held {
     Nothing,
-    /// The last connection that the node has taken.
+    /// The only connection that the node accepts.
     Connection(Box<MultiplexedConnection>),
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn ask(node: &TestNode, command: &[&str]) -> Value {
         match node.command(command).await {
             Ok(answer) if answer.is_error() => panic!("{command:?}: {answer:?}"),
             Ok(answer) => return answer,
-            // On a machine that has other things to do. Each of these may as well be said twice.
+            // The machine may be busy. Each of these commands may be executed twice.
             Err(error) => assert!(Instant::now() < give_up, "{error}"),
         }
     }
@@ -64,7 +64,7 @@ async fn on_locks(node: &TestNode, script: &str) {
     tell(node, &command).await;
 }
 
-/// `other` is the node that the fault also concerns: the new server, the master, the owner of the other volume.
+/// Causes a fault. `other` is the second node that it concerns: the new server, the master, the owner of the other volume.
 pub(crate) async fn break_it(node: &TestNode, fault: Fault, other: &TestNode) -> Held {
     match fault {
         Fault::Killed | Fault::Emptied => node.kill().await.unwrap(),
@@ -83,7 +83,7 @@ pub(crate) async fn break_it(node: &TestNode, fault: Fault, other: &TestNode) ->
         Fault::Slowed => proxy(node).delay(SLOW),
         Fault::ConnectionsDropped => proxy(node).drop_connections(),
         Fault::OutOfMemory => tell(node, &["CONFIG", "SET", "maxmemory", "1"]).await,
-        // Of a master that is not there, so that nothing is copied from it.
+        // The master does not exist, so nothing is copied.
         Fault::ReadOnly => tell(node, &["REPLICAOF", "127.0.0.1", "1"]).await,
         Fault::CannotPersist => cannot_persist(node).await,
         Fault::WrongType => on_locks(node, TAKE).await,
@@ -102,7 +102,7 @@ pub(crate) async fn break_it(node: &TestNode, fault: Fault, other: &TestNode) ->
             proxy(node).lead_to(other.direct_addr());
         }
         Fault::WorkerStopped | Fault::WorkerKilled | Fault::ListsMixed => {
-            unreachable!("nothing to do with nodes")
+            unreachable!("not a fault of a node")
         }
     }
     Held::Nothing
@@ -130,7 +130,7 @@ pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
         Fault::WrongType => on_locks(node, GIVE_BACK).await,
         Fault::ConnectionLimit => {
             let Held::Connection(mut connection) = held else {
-                unreachable!("it holds one")
+                unreachable!("the connection was kept")
             };
             set_limit(&mut connection, 10_000).await;
         }
@@ -143,12 +143,12 @@ pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
         | Fault::Flushed
         | Fault::MajorityFlushed => {}
         Fault::WorkerStopped | Fault::WorkerKilled | Fault::ListsMixed => {
-            unreachable!("nothing to do with nodes")
+            unreachable!("not a fault of a node")
         }
     }
 }
 
-/// Ends the connections to the server that the node's address does not lead to any more.
+/// Ends all connections to the node's address. After a move, some lead to the other server.
 pub(crate) fn reconnect_all(node: &TestNode) {
     proxy(node).drop_connections();
 }
@@ -174,7 +174,7 @@ fn backup(node: &TestNode) -> PathBuf {
     node.folder().join("backup")
 }
 
-/// Copies the data of a server that runs. It does not rewrite its log meanwhile: that would take more data.
+/// Copies the data of a running server. The server has too little data to rewrite its log meanwhile.
 fn back_up(node: &TestNode) {
     copy(&data(node), &backup(node));
 }
@@ -198,7 +198,7 @@ async fn restore_backup(node: &TestNode) {
     node.restart(Data::Keep).await.unwrap();
 }
 
-/// Both servers are down after that.
+/// Both servers are down afterwards.
 async fn swap_volumes(node: &TestNode, other: &TestNode) {
     for node in [node, other] {
         node.kill().await.unwrap();
@@ -209,7 +209,7 @@ async fn swap_volumes(node: &TestNode, other: &TestNode) {
     fs::rename(aside, data(other)).unwrap();
 }
 
-/// While it reads its log, a server answers every 1,024 commands, with LOADING.
+/// Slows down the next start. A server that loads its log answers every 1,024 commands, with LOADING.
 fn load_slowly(node: &TestNode) {
     let commands = size(&data(node)) / COMMAND;
     let each = LOADING / commands;
@@ -220,7 +220,6 @@ fn load_slowly(node: &TestNode) {
     settings(node, &format!("--key-load-delay {delay}"));
 }
 
-/// Of a file, or of all files in a folder.
 fn size(path: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(path) else {
         return path.metadata().map_or(0, |file| file.len());
@@ -228,10 +227,10 @@ fn size(path: &Path) -> u64 {
     entries.map(|entry| size(&entry.unwrap().path())).sum()
 }
 
-/// A snapshot that fails, for there is a folder in its place, on a server that is to refuse writes then.
+/// Lets a snapshot fail, because a folder is in its place. The server then refuses writes.
 async fn cannot_persist(node: &TestNode) {
     let snapshot = data(node).join("dump.rdb");
-    // What the node was given as a replica. Servers with a log do not read it.
+    // The node has got this as a replica. Servers with a log do not read it.
     if snapshot.exists() {
         fs::remove_file(&snapshot).unwrap();
     }
@@ -247,7 +246,7 @@ async fn cannot_persist(node: &TestNode) {
     tell(node, &["CONFIG", "SET", "save", "3600 1"]).await;
 }
 
-/// The only connection is ours: without it, nobody could lift the limit.
+/// Leaves only our own connection, which can lift the limit again.
 async fn take_connections(node: &TestNode) -> MultiplexedConnection {
     let client = redis::Client::open(node.direct_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();

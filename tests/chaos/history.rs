@@ -1,13 +1,11 @@
-//! What happened, as a database has it.
+//! The history of a trial, in a database.
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio_postgres::{Client, Statement};
 
-/// How many locks there are to compete for.
 pub(crate) const RESOURCES: i32 = 8;
 
-/// `moment` orders what happens in different processes: whoever draws later gets the larger number. Times are those of
-/// [`now`].
+/// `moment` orders events of different processes: a number that is drawn later is larger. Times are those of [`now`].
 pub(crate) const TABLES: &str = "
     CREATE SEQUENCE moment;
     CREATE TABLE leases (
@@ -17,25 +15,25 @@ pub(crate) const TABLES: &str = "
         token    BIGINT NOT NULL,
         began    BIGINT NOT NULL,  -- moment before the attempt
         won      BIGINT NOT NULL,  -- moment after it
-        granters INT NOT NULL,     -- a bit for each node that is known to have granted it
+        granters INT NOT NULL,     -- a bit for each node that is known to have granted the lock
         start    BIGINT NOT NULL,  -- a time at which it was held
-        seen     BIGINT NOT NULL,  -- the last time that its holder is known to have held it
-        until    BIGINT NOT NULL,  -- for how long it was held, by what its holder last saw
-        ended    BIGINT,           -- when its holder gave it back, or learned that it was lost
-        ending   TEXT              -- how
+        seen     BIGINT NOT NULL,  -- the last time at which its holder saw it as held
+        until    BIGINT NOT NULL,  -- its deadline, as its holder last saw it
+        ended    BIGINT,           -- when its holder released it, or learned that it was lost
+        ending   TEXT              -- how it ended
     );
     CREATE TABLE failures (reason TEXT NOT NULL, faults TEXT[] NOT NULL);
-    -- Takes a token that is not lower than the highest so far. A write reads and writes in one transaction.
+    -- Accepts tokens that are not smaller than the largest so far. A write reads and writes in one transaction.
     CREATE TABLE fenced (resource INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL);
-    -- Takes what it gets: the value that was read before, and one.
+    -- Accepts every write: the value that was read before, plus one.
     CREATE TABLE unfenced (resource INT PRIMARY KEY, writes BIGINT NOT NULL, value BIGINT NOT NULL);
     INSERT INTO fenced SELECT resource, 0, 0 FROM generate_series(0, 7) resource;
     INSERT INTO unfenced SELECT resource, 0, 0 FROM generate_series(0, 7) resource;
     CREATE TABLE writes (
         resource INT NOT NULL,
         token    BIGINT NOT NULL,
-        value    BIGINT,                       -- in the fenced table; none if it was refused
-        in_time  BOOL NOT NULL DEFAULT false   -- refused, and the lease had not ended then
+        value    BIGINT,                       -- in the fenced table; NULL if it was refused
+        in_time  BOOL NOT NULL DEFAULT false   -- refused while the lease was held
     )";
 
 const BEGIN: &str = "SELECT nextval('moment')";
@@ -56,13 +54,13 @@ const ENDS: &str = "UPDATE leases SET ended = $2 WHERE id = $1";
 const ENDED: &str = "UPDATE leases SET ending = $2 WHERE id = $1";
 const FAILED: &str = "INSERT INTO failures VALUES ($1, $2)";
 
-/// In nanoseconds: the same clock in all processes.
+/// Returns the time in nanoseconds, on a clock that all processes share.
 pub(crate) fn now() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// One task's connection.
+/// One task's connection to the database.
 pub(crate) struct Journal {
     client: Client,
     statements: Statements,
@@ -81,7 +79,6 @@ struct Statements {
     failed: Statement,
 }
 
-/// A grant, as it is written down.
 pub(crate) struct Won {
     pub(crate) worker: i64,
     pub(crate) resource: i32,
@@ -109,7 +106,7 @@ impl Journal {
         Journal { client, statements }
     }
 
-    /// Before an attempt.
+    /// Returns the moment before an attempt.
     pub(crate) async fn begin(&self) -> i64 {
         self.client
             .query_one(&self.statements.begin, &[])
@@ -118,7 +115,7 @@ impl Journal {
             .get(0)
     }
 
-    /// After it; the lease's number.
+    /// Records a lease. Returns its number.
     pub(crate) async fn won(&self, won: &Won) -> i64 {
         let Won {
             worker,
@@ -152,7 +149,7 @@ impl Journal {
         row.unwrap().get(0)
     }
 
-    /// In the table that takes what it gets.
+    /// Writes to the table that accepts everything.
     pub(crate) async fn overwrite(&self, resource: i32, value: i64) {
         let done = self
             .client
@@ -161,7 +158,7 @@ impl Journal {
         done.unwrap();
     }
 
-    /// In the table that looks at tokens. Whether it was admitted.
+    /// Writes to the table that checks tokens. Returns whether the write was accepted.
     pub(crate) async fn write(&self, resource: i32, token: i64) -> bool {
         let row = self
             .client
@@ -170,7 +167,7 @@ impl Journal {
         row.unwrap().get::<_, Option<i64>>(0).is_some()
     }
 
-    /// The store has refused somebody who held the lock, so two held it.
+    /// Records that the store refused a holder's write: then two held the lock.
     pub(crate) async fn refused_in_time(&self, resource: i32, token: i64) {
         let done = self
             .client
@@ -179,7 +176,7 @@ impl Journal {
         done.unwrap();
     }
 
-    /// The lease is held at that time, and will be until then.
+    /// Records that the lease is held at a time, and its deadline.
     pub(crate) async fn seen(&self, lease: i64, time: i64, until: i64) {
         let done = self
             .client
@@ -188,7 +185,7 @@ impl Journal {
         done.unwrap();
     }
 
-    /// Written before the lock is given back: whoever is next has it later than that.
+    /// Records the end of a lease, before the lock is released: the next lease begins later.
     pub(crate) async fn ends(&self, lease: i64, time: i64) {
         let done = self.client.execute(&self.statements.ends, &[&lease, &time]).await;
         done.unwrap();

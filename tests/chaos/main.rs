@@ -1,8 +1,8 @@
-//! Everything that goes wrong with servers, their data and addresses, networks, clocks and clients, while several processes
-//! write under locks: no two hold one at the same time, unless clocks are set; and even then, tokens rise, a store that looks at
-//! them takes no stale write, and nothing stays locked.
+//! Faults of servers, their data and addresses, networks, clocks and clients, while several processes write under locks. No two
+//! hold a lock at the same time, unless clocks are set. In any case, tokens rise, a store that checks them accepts no stale
+//! write, and nothing stays locked.
 //!
-//! `QUORLOCK_CHAOS_SECONDS` says how long each trial takes, `QUORLOCK_SEED` which faults there are.
+//! `QUORLOCK_CHAOS_SECONDS` sets the length of each trial, `QUORLOCK_SEED` chooses the faults.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../common/mod.rs"]
@@ -47,14 +47,14 @@ use worker::TTL;
 use workers::{INTRUDERS, PROCESSES, Workers};
 
 const NODES: usize = 5;
-/// The servers besides them: the one that addresses are moved to, and the one that only other lists have.
+/// Two more servers: one that addresses are moved to, and one that only other lists have.
 const SPARE: usize = NODES;
 const FOREIGN: usize = NODES + 1;
-/// For a look in passing.
+/// The default length of a trial.
 const SECONDS: u64 = 20;
-/// So long a trial goes on until there has been every fault,
+/// A trial of this length goes on until every fault has occurred.
 const LONG: u64 = 120;
-/// and in one that takes longer than this, progress is of interest.
+/// A longer trial prints its progress.
 const TELLING: u64 = 30;
 
 fn main() -> ExitCode {
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         };
     }
     let mut arguments = Arguments::from_args();
-    // Two at a time would disturb each other, as leases are short.
+    // Two trials at a time would disturb each other, because leases are short.
     arguments.test_threads.get_or_insert(1);
     let trials = vec![
         Trial::test("locks_survive_what_they_are_promised_to_survive", || {
@@ -118,7 +118,7 @@ async fn trial(manners: Manners) {
     let lasted = started.elapsed();
     nemesis.make_good().await;
     let (struck, strokes) = (nemesis.struck, nemesis.strokes);
-    // So long after its holder is gone, a key expires. Where clocks were set back, it lives for longer.
+    // How long after its holder's end a key expires; later if its clock was set back.
     let expiry = match manners {
         Manners::Promised => TTL,
         Manners::Anything => TTL + STEP,
@@ -143,10 +143,10 @@ async fn trial(manners: Manners) {
     }
 }
 
-/// I6: with a quorum up, somebody gets each lock; and each process finds its way back to all nodes.
+/// Waits until every lock has been acquired again, and each process has got votes from all nodes.
 async fn everything_works(history: &Client) {
     let moment = number(history, "SELECT nextval('moment')").await;
-    eventually("each lock is taken", || async {
+    eventually("each lock is acquired", || async {
         let served = format!("SELECT count(DISTINCT resource) FROM leases WHERE won > {moment}");
         number(history, &served).await == i64::from(RESOURCES)
     })
@@ -166,20 +166,20 @@ async fn number(history: &Client, query: &str) -> i64 {
     history.query_one(query, &[]).await.unwrap().get(0)
 }
 
-/// Whose keys are on a node.
+/// Returns the locks that have a key on some node.
 async fn locks(testbed: &Testbed) -> BTreeSet<i32> {
     let mut locks = BTreeSet::new();
     for node in testbed.nodes() {
         let list = "return table.concat(redis.call('KEYS', 'quorlock:job*'), ' ')";
         let keys = hands::ask(node, &["EVAL", list, "0"]).await;
-        // A counter's name is not a number.
+        // A counter's name has no number at the end.
         let names = keys.as_str().unwrap().split(' ');
         locks.extend(names.filter_map(|name| name.strip_prefix("quorlock:job")?.parse::<i32>().ok()));
     }
     locks
 }
 
-/// Whose holders went as if they had died, so short a time before that keys may still be there.
+/// Returns the locks that were leaked so recently that keys may be left.
 async fn forgotten(history: &Client, time: i64, expiry: Duration) -> BTreeSet<i32> {
     let since = time - (TTL + expiry).as_nanos() as i64;
     let query = "SELECT resource FROM leases WHERE ending = 'forgotten' AND until > $1";

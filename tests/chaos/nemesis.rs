@@ -1,4 +1,4 @@
-//! Decides what goes wrong next: with never more than two of the five nodes at a time, unless a majority is emptied.
+//! Chooses the faults: at most two of the five nodes are affected at a time, unless a majority is flushed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -16,15 +16,15 @@ use crate::workers::{PROCESSES, Workers};
 use crate::{FOREIGN, NODES, SPARE};
 
 const AT_A_TIME: usize = 2;
-/// After so long, a node that has forgotten its counters has got them from the others; and what a clock that was ahead has
-/// started them from is past.
+/// After this time, a node that lost its counters has got them from the others, and counters from a clock that was ahead are in
+/// the past.
 const FORGETFUL: Duration = Duration::from_secs(1).saturating_add(STEP);
 
 enum Stage {
     Broken(Fault, Held),
-    /// The node's address leads back to its server, and some clients are still connected to the other one.
+    /// The node's address leads to its server again, but some clients are still connected to the other one.
     Divided,
-    /// All is well again, but the node gives no new locks yet.
+    /// The node is repaired, but gives no new locks yet.
     Guarded,
 }
 
@@ -35,18 +35,17 @@ pub(crate) struct Nemesis<'a> {
     random: fastrand::Rng,
     /// Each fault once, in a random order; then again.
     deck: VecDeque<Fault>,
-    /// By node: until when.
+    /// The nodes that are affected, and until when.
     broken: BTreeMap<usize, (Instant, Stage)>,
     /// The worker that is stopped, and until when.
     stopped: Option<(usize, Instant)>,
     /// Until when a process with another list of nodes runs.
     intruder: Option<Instant>,
-    /// The nodes that forgot lately: since when they have been able to learn again.
+    /// The nodes that lost data recently, and since when they can learn again.
     forgot: BTreeMap<usize, Instant>,
     /// When a clock was last ahead of the others.
     ahead: Option<Instant>,
     pub(crate) struck: BTreeMap<Fault, usize>,
-    /// In the order of time.
     pub(crate) strokes: Vec<Stroke>,
 }
 
@@ -68,7 +67,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// What is due is made good, and something else goes wrong; then a moment of peace.
+    /// Repairs what is due, causes another fault, and pauses.
     pub(crate) async fn strike(&mut self) {
         self.workers.assert_all_run();
         self.repair_what_is_due(Instant::now()).await;
@@ -83,7 +82,7 @@ impl<'a> Nemesis<'a> {
         sleep(Duration::from_millis(self.random.u64(20..150))).await;
     }
 
-    /// The first in the deck that there is room for.
+    /// Takes the first fault from the deck that is possible now.
     fn next(&mut self) -> Option<Fault> {
         if self.deck.is_empty() {
             let mut faults = Fault::all(self.manners).to_vec();
@@ -97,7 +96,7 @@ impl<'a> Nemesis<'a> {
 
     fn has_room(&self, fault: Fault) -> bool {
         let room = match (fault, fault.scope()) {
-            // Without a node on which the workers' list stands, an intruder's list might be the first.
+            // If the workers' list stood on no node, an intruder's list might be the first.
             (Fault::ListsMixed, _) => self.intruder.is_none() && self.broken.len() <= AT_A_TIME,
             (Fault::MajorityFlushed, _) => self.broken.is_empty() && self.intruder.is_none(),
             (_, Scope::Node) => self.broken.len() + fault.forgetting().max(1) <= AT_A_TIME,
@@ -107,8 +106,8 @@ impl<'a> Nemesis<'a> {
         room && match fault.forgetting() {
             0 => true,
             _ if self.manners == Manners::Promised => true,
-            // F5: counters that are lost start from the clock, so those that started from a clock that was ahead have to be
-            // past, where no quorum remembers them.
+            // Lost counters start from the clock (F5). Where no quorum remembers them, those that started from a clock that was
+            // ahead must be in the past.
             3.. => self.forgot.is_empty() && self.ahead.is_none_or(|ahead| ahead.elapsed() > FORGETFUL),
             nodes => self.forgot.len() + nodes <= AT_A_TIME,
         }
@@ -118,7 +117,7 @@ impl<'a> Nemesis<'a> {
         &self.testbed.nodes()[number]
     }
 
-    /// Those that nothing is wrong with, in a random order.
+    /// Returns the nodes that are not affected, in a random order.
     fn good_nodes(&mut self) -> Vec<usize> {
         let all = 0..NODES;
         let mut good: Vec<usize> = all.filter(|node| !self.broken.contains_key(node)).collect();
@@ -153,7 +152,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// After a node's address was moved: all clients connect anew, or just a new one. Whether all do.
+    /// After a node's address was moved, lets all clients connect again, or only a new one. Returns whether all do.
     async fn lead_some_clients(&mut self, number: usize) -> bool {
         let all = self.random.bool();
         if all {
@@ -181,7 +180,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// The node has begun a new memory.
+    /// Leaves out a node whose memory is new, until its guard ends.
     fn leave_out(&mut self, number: usize) {
         let votes = Instant::now() + GUARD;
         self.broken.insert(number, (votes, Stage::Guarded));
@@ -207,7 +206,7 @@ impl<'a> Nemesis<'a> {
         self.note(fault, false, Victim::Worker(worker), from);
     }
 
-    /// Three of the nodes; or all, of which one is another; or all, and two more.
+    /// Returns three of the nodes; or all, one of them replaced; or all, and two more.
     fn another_list(&mut self) -> Vec<String> {
         let mut urls = self.testbed.urls();
         let foreign = urls.swap_remove(FOREIGN);
@@ -272,7 +271,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// All nodes are well again, and vote as soon as the guard lets them.
+    /// Repairs everything. The nodes vote as soon as their guard ends.
     pub(crate) async fn make_good(&mut self) {
         let most = Duration::from_secs(3_600);
         let guarded = |(_, stage): &(Instant, Stage)| matches!(stage, Stage::Guarded);

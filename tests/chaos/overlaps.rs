@@ -1,4 +1,4 @@
-//! Which leases overlapped, and why they may have.
+//! Overlaps of leases, and the faults that explain them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use crate::fault::Fault;
 use crate::stroke::{Stroke, Victim};
 use crate::worker::TTL;
 
-/// When a lease was held, on the clock of [`now`](crate::history::now): from when its holder had it until it gave it back,
-/// or until its deadline; where it was lost before that, until its holder was last seen to have it.
+/// When a lease was held, on the clock of [`now`](crate::history::now): until its release or deadline. If it was lost earlier,
+/// until its holder last saw it as held.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) resource: i32,
     pub(crate) token: i64,
     /// A bit for each node.
     pub(crate) granters: i32,
-    /// Its holder has another list of nodes.
+    /// Whether the holder has another list of nodes.
     pub(crate) is_intruder: bool,
     pub(crate) start: i64,
     pub(crate) end: i64,
@@ -26,7 +26,7 @@ pub(crate) struct Overlap {
     pub(crate) second: Span,
 }
 
-/// `spans` are in the order of their start.
+/// Returns all overlaps of `spans`, which must be in the order of their start.
 pub(crate) fn overlaps(spans: &[Span]) -> Vec<Overlap> {
     let mut found = Vec::new();
     for (number, first) in spans.iter().enumerate() {
@@ -42,8 +42,8 @@ pub(crate) fn overlaps(spans: &[Span]) -> Vec<Overlap> {
 }
 
 impl Overlap {
-    /// What went wrong, within a TTL before the second lease, with a node that granted it: one of them had granted the first
-    /// one too, or confirmed it, and would have remembered it for a TTL.
+    /// Returns the faults that explain the overlap: within a TTL before the second lease, on a node that granted it. One of these
+    /// nodes had granted or confirmed the first lease, too, and should have remembered that for a TTL.
     pub(crate) fn explanations(&self, strokes: &[Stroke]) -> BTreeSet<Fault> {
         let breaches = self
             .within(TTL, strokes)
@@ -63,7 +63,6 @@ impl Overlap {
         matches!(victim, Victim::Node(node) if self.second.granters >> node & 1 == 1)
     }
 
-    /// Everything there is to know of it.
     pub(crate) fn story(&self, strokes: &[Stroke]) -> String {
         let Overlap { first, second } = self;
         let millis = |time: i64| (time - first.start) as f64 / 1e6;

@@ -1,4 +1,4 @@
-//! What a trial has shown, and whether it may be so.
+//! The results of a trial, and whether they keep the promises.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,6 @@ use crate::overlaps::{Span, overlaps};
 use crate::stroke::Stroke;
 use crate::workers::INTRUDERS;
 
-/// How often what happened.
 type Counts = BTreeMap<String, usize>;
 
 pub(crate) struct Report {
@@ -21,32 +20,32 @@ pub(crate) struct Report {
     faults: BTreeMap<Fault, usize>,
     lasted: Duration,
     grants: usize,
-    /// To processes with another list of nodes.
+    /// Grants to processes with another list of nodes.
     intruded: usize,
     endings: Counts,
     failures: Counts,
     node_faults: Counts,
-    /// By their explanations.
+    /// Overlaps, by the faults that explain them.
     explained: Counts,
-    /// And the stories of all others.
+    /// Descriptions of all other overlaps.
     unexplained: Vec<String>,
     writes: usize,
-    /// By the fenced table: because the lease was over, and although it was not.
+    /// Writes that the fenced table refused: after the end of the lease, and before.
     refused: (usize, usize),
     unfenced: (i64, i64),
     left: Left,
 }
 
-/// I5: how many locks had keys on some node although nobody held them.
+/// The number of locks that had keys on some node although no process held them.
 pub(crate) struct Left {
-    /// When their processes had cleaned up and ended;
+    /// When all processes had cleaned up and ended.
     pub(crate) behind: usize,
-    /// and when what those had left behind that did not end by themselves, had expired.
+    /// When the keys of leaked leases had expired, too.
     pub(crate) finally: usize,
 }
 
 impl Report {
-    /// Panics when tokens are out of order, or a stale write was accepted: nothing excuses that.
+    /// Panics if tokens are out of order, or a stale write was accepted: no fault excuses that.
     pub(crate) async fn make(
         history: &Client,
         manners: Manners,
@@ -107,20 +106,20 @@ impl Report {
         report
     }
 
-    /// Whether the locks have kept their promise.
+    /// Asserts that the locks have kept their promises.
     pub(crate) fn check(&self) {
         let few = &self.unexplained[..self.unexplained.len().min(5)];
         assert!(few.is_empty(), "{}", few.join("\n"));
         if self.manners == Manners::Promised {
             assert!(self.explained.is_empty(), "leases overlapped");
-            assert_eq!(self.refused.1, 0, "refused, though the lock was held");
+            assert_eq!(self.refused.1, 0, "refused although the lock was held");
             assert_eq!(self.intruded, 0, "a process with another list of nodes got locks");
         }
         assert_eq!(self.left.behind, 0, "processes ended without cleaning up");
         assert_eq!(self.left.finally, 0, "keys are left on the nodes");
     }
 
-    /// R5: of faults that a long trial has often enough, for somebody to run into them.
+    /// Asserts that faults were reported by name (R5). In a long trial, each of these occurs.
     pub(crate) fn check_names(&self) {
         const NAMES: [&str; 9] = [
             "CannotPersist",
@@ -134,12 +133,15 @@ impl Report {
             "WrongType",
         ];
         for name in NAMES {
-            assert!(self.node_faults.contains_key(name), "nobody was told of {name}");
+            assert!(
+                self.node_faults.contains_key(name),
+                "no attempt has reported {name}"
+            );
         }
     }
 }
 
-/// How often each text is among the answers.
+/// Returns how often each text occurs in the result.
 async fn count(history: &Client, query: &str) -> Counts {
     let mut counts = Counts::new();
     for row in history.query(query, &[]).await.unwrap() {
@@ -149,8 +151,8 @@ async fn count(history: &Client, query: &str) -> Counts {
 }
 
 async fn spans(history: &Client) -> Vec<Span> {
-    // One that was lost before its deadline ended some time before its holder looked: what is on the nodes is deleted at once,
-    // and somebody else may have got it by then.
+    // A lease that was lost before its deadline ended before its holder learned of that. Its keys are deleted at once, so another
+    // client may have acquired the lock by then.
     let query = "
         SELECT resource, token, granters, worker, start,
             CASE WHEN ending IN ('lost: Gone', 'lost: ClockPutForward') THEN seen ELSE least(until, ended) END
@@ -179,14 +181,14 @@ async fn tokens_in_order(history: &Client) {
         let grants: Vec<Grant> = rows.iter().map(grant).collect();
         assert!(
             grants.len() > 10,
-            "too little to learn from: {} grants",
+            "only {} grants, which shows too little",
             grants.len()
         );
         in_order(&grants);
     }
 }
 
-/// I3: in the order in which the writes came about, no token is lower than one before it, and none is missing.
+/// Asserts that no token is smaller than that of an earlier write, and that no write is missing.
 async fn no_stale_write(history: &Client) {
     let query = "SELECT value, token FROM writes WHERE resource = $1 AND value IS NOT NULL ORDER BY value";
     for resource in 0..RESOURCES {
@@ -216,14 +218,18 @@ impl fmt::Display for Report {
         table(f, "attempts that failed", &self.failures)?;
         table(f, "nodes that could not vote then", &self.node_faults)?;
         line(f, "writes to each of two tables", self.writes)?;
-        line(f, "refused by the fenced one: too late", self.refused.0)?;
-        line(f, "refused though the lock was held", self.refused.1)?;
+        line(f, "refused by the fenced table: too late", self.refused.0)?;
+        line(f, "refused although the lock was held", self.refused.1)?;
         line(f, "stale writes that it accepted", 0)?;
-        line(f, "updates lost in the unfenced one", self.unfenced.1)?;
-        table(f, "overlaps of leases, by what explains them", &self.explained)?;
-        line(f, "overlaps that nothing explains", self.unexplained.len())?;
+        line(f, "updates lost in the unfenced table", self.unfenced.1)?;
+        table(f, "overlaps of leases that faults explain", &self.explained)?;
+        line(
+            f,
+            "overlaps of leases without explanation",
+            self.unexplained.len(),
+        )?;
         line(f, "tokens issued twice, or out of order", 0)?;
-        line(f, "locks left behind by who cleaned up", self.left.behind)?;
+        line(f, "locks left by processes that cleaned up", self.left.behind)?;
         line(f, "locks left on nodes", self.left.finally)
     }
 }

@@ -1,13 +1,13 @@
-//! What went wrong, or was made good, and when.
+//! A fault or its repair, and when it happened.
 
 use crate::fault::Fault;
 
 pub(crate) struct Stroke {
     pub(crate) fault: Fault,
-    /// It was made good.
+    /// Whether this is the repair.
     pub(crate) mended: bool,
     pub(crate) victim: Victim,
-    /// It came about between these, on the clock of [`now`](crate::history::now).
+    /// It happened between these times, on the clock of [`now`](crate::history::now).
     pub(crate) from: i64,
     pub(crate) to: i64,
 }
@@ -16,22 +16,22 @@ pub(crate) struct Stroke {
 pub(crate) enum Victim {
     Node(usize),
     Worker(usize),
-    /// Started for the fault.
+    /// A process that was started for the fault.
     Intruder,
 }
 
 impl Stroke {
-    /// Whether it is against what the promise builds on: keys went too early. (That keys live for too long, because their
-    /// clock was set back, does nobody any harm; but when it is set right again, time makes a leap for them.)
+    /// Returns whether keys expired too early by it, which breaks an assumption. Setting a clock back only lengthens their life;
+    /// setting it right again shortens that.
     pub(crate) fn is_breach(&self) -> bool {
         self.fault.shift().is_some_and(|shift| self.mended == (shift < 0))
     }
 
-    /// With times in milliseconds since `origin`.
+    /// Returns a line of text, with times in milliseconds since `origin`.
     pub(crate) fn line(&self, origin: i64) -> String {
         let Stroke { fault, victim, .. } = self;
         let millis = |time: i64| (time - origin) as f64 / 1e6;
-        let mended = if self.mended { ", made good" } else { "" };
+        let mended = if self.mended { ", repaired" } else { "" };
         let (from, to) = (millis(self.from), millis(self.to));
         format!("{from:.1} ms to {to:.1} ms: {fault:?}{mended}: {victim:?}")
     }

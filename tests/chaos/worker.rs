@@ -1,4 +1,4 @@
-//! One of the processes that compete for the locks, and write under them.
+//! A process that competes for the locks, and writes under them.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,18 +16,17 @@ use crate::task::Task;
 use crate::workers::INTRUDERS;
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);
-/// The guard window. Shorter ones than the TTL are against the rules, and the shorter it is the more often clients look at
-/// their nodes.
+/// The guard window. It must not be shorter than the TTL. With a shorter window, clients look at their nodes more often.
 const WINDOW: Duration = Duration::from_secs(3);
-/// How long a client may take between two looks at its nodes.
+/// The longest time between two looks of a client.
 pub(crate) const LOOK_PERIOD: Duration = WINDOW.checked_div(6).unwrap();
-/// How long a node gives no new locks after its memory has begun.
+/// How long a new memory gives no new locks.
 pub(crate) const GUARD: Duration = WINDOW.saturating_add(LOOK_PERIOD);
 const TASKS: usize = 3;
 
-/// Takes locks until its input ends.
+/// Competes for locks until the input ends.
 pub(crate) async fn work(task: Task) -> ExitCode {
-    // While it is stopped, it would not notice the end of its input.
+    // A stopped process would not notice the end of its input.
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     fastrand::seed(task.number);
@@ -54,7 +53,7 @@ pub(crate) async fn work(task: Task) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Tries to take locks with another list of nodes than the workers, until its input ends.
+/// Competes for locks with another list of nodes, until the input ends.
 pub(crate) async fn intrude(task: Task) -> ExitCode {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
@@ -91,7 +90,7 @@ fn builder(nodes: &str) -> RedlockBuilder {
         .guard_window(WINDOW)
 }
 
-/// Again when a node is a replica just now: that is a reason not to start.
+/// Connects. While a node is a replica, that is refused, and tried again.
 async fn connect(nodes: &str) -> Redlock {
     let give_up = Instant::now() + PATIENCE;
     loop {
@@ -139,38 +138,37 @@ async fn compete(worker: i64, redlock: Redlock, journal: Journal, over: Cancella
     }
 }
 
-/// What nodes said that could not vote.
+/// Returns the faults of nodes that could not vote.
 fn faults(error: &AcquireError) -> Vec<String> {
     let votes = error.votes().into_iter().flat_map(|votes| votes.iter());
     let faults = votes.filter_map(|vote| vote.answer.as_ref()?.as_ref().err());
     faults
         .map(|fault| match fault {
-            // Without a name of its own.
+            // It has no name of its own.
             Fault::Server { message } => format!("Server: {message}"),
             fault => name_of(fault),
         })
         .collect()
 }
 
-/// Of a variant.
+/// Returns the name of an enum's variant.
 fn name_of(value: &impl std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     let name = text.split(|c: char| !c.is_alphanumeric()).next();
     name.unwrap_or_default().to_owned()
 }
 
-/// What is done under one lease.
 struct Work<'a> {
     worker: i64,
     journal: &'a Journal,
     lease: Lease,
     resource: i32,
-    /// By the watchdog. Otherwise by hand, or not.
+    /// Whether the watchdog renews it. Otherwise, it may be extended by hand.
     renewed: bool,
 }
 
 impl Work<'_> {
-    /// A time at which the lease is held, and until when it will be, as far as is known.
+    /// Returns a time at which the lease is held, and its deadline. `None` if it is over.
     fn seen(&self) -> Option<(i64, i64)> {
         let time = now();
         let remaining = self.lease.remaining();
@@ -191,9 +189,9 @@ impl Work<'_> {
             until,
         };
         let number = self.journal.won(&won).await;
-        // Some do not ask whether they still hold the lock: the store has to refuse them when they come late.
+        // Some holders do not check that they still hold the lock. The store must refuse their late writes.
         let careful = fastrand::u8(..) < 192;
-        // Some hold it for several times the TTL.
+        // Some hold it for several TTLs.
         let (writes, pause) = match fastrand::u8(..) {
             0..8 if self.renewed => (fastrand::u8(5..15), 300),
             8..20 => (fastrand::u8(1..5), 400),
@@ -218,7 +216,7 @@ impl Work<'_> {
         self.end(number).await;
     }
 
-    /// Reads, thinks, and writes what came of it. Whether there is a point in going on.
+    /// Reads, pauses, and writes. Returns whether to go on.
     async fn write(&self, token: i64, careful: bool, thought: Duration) -> bool {
         let read = self.journal.read(self.resource).await;
         if careful {
@@ -232,7 +230,7 @@ impl Work<'_> {
         }
         self.journal.overwrite(self.resource, read + 1).await;
         let admitted = self.journal.write(self.resource, token).await;
-        // Who was too late may have been overtaken. Who was not should not have been.
+        // A write after the end of the lease may be refused, but not an earlier one.
         if !admitted && self.lease.is_held() {
             self.journal.refused_in_time(self.resource, token).await;
         }
@@ -243,9 +241,9 @@ impl Work<'_> {
         let time = now();
         if !self.lease.is_held() {
             self.journal.ends(number, time).await;
-            // E3: by then it is known, but for what timers are late by.
+            // Unless timers are late, the loss is known by now (E3).
             let lost = timeout(MOMENT, self.lease.lost()).await;
-            let how = name_of(&lost.expect("a loss is announced").reason);
+            let how = name_of(&lost.expect("the loss was not reported").reason);
             self.journal.ended(number, &format!("lost: {how}")).await;
             return;
         }
@@ -268,7 +266,7 @@ impl Work<'_> {
         }
     }
 
-    /// A bit for each node.
+    /// Returns a bit for each node that granted the lock.
     fn granters(&self) -> i32 {
         let votes = self.lease.votes().iter().enumerate();
         let granted = votes.filter(|(_, vote)| {

@@ -13,7 +13,7 @@ use crate::postgres::Database;
 use crate::task::Task;
 
 pub(crate) const PROCESSES: usize = 4;
-/// The numbers of processes with other lists of nodes begin here.
+/// Processes with other lists of nodes are numbered from here.
 pub(crate) const INTRUDERS: u64 = 1_000_000;
 
 pub(crate) struct Workers {
@@ -58,7 +58,7 @@ impl Workers {
         self.signal(worker, Signal::CONT);
     }
 
-    /// Ends it without a chance to clean up, and starts another one in its place.
+    /// Kills a process, which cannot clean up then, and starts another one in its place.
     pub(crate) async fn kill(&mut self, worker: usize) {
         self.running[worker].kill().await.unwrap();
         self.running[worker] = self.another();
@@ -75,12 +75,12 @@ impl Workers {
         self.intruder = Some(task.start());
     }
 
-    /// Ends that process.
+    /// Ends the process with another list of nodes.
     pub(crate) async fn expel(&mut self) {
         if let Some(mut intruder) = self.intruder.take() {
             drop(intruder.stdin.take());
             let ended = timeout(PATIENCE, intruder.wait()).await;
-            assert!(ended.expect("an intruder does not end").unwrap().success());
+            assert!(ended.expect("the intruder did not end").unwrap().success());
         }
     }
 
@@ -91,21 +91,18 @@ impl Workers {
 
     pub(crate) fn assert_all_run(&mut self) {
         for worker in &mut self.running {
-            assert!(
-                worker.try_wait().unwrap().is_none(),
-                "a worker has ended by itself"
-            );
+            assert!(worker.try_wait().unwrap().is_none(), "a worker ended by itself");
         }
     }
 
-    /// The end of its input tells a worker to stop.
+    /// Ends all workers, by the end of their input.
     pub(crate) async fn end(&mut self) {
         for worker in &mut self.running {
             drop(worker.stdin.take());
         }
         for worker in &mut self.running {
             let ended = timeout(PATIENCE + Duration::from_secs(30), worker.wait()).await;
-            assert!(ended.expect("a worker does not end").unwrap().success());
+            assert!(ended.expect("a worker did not end").unwrap().success());
         }
     }
 }

@@ -1,7 +1,6 @@
-//! What comes from outside: time, and what goes wrong.
+//! Steps from outside: time and faults.
 //!
-//! Time is what must have happened before a step: the step "P is over" is possible only after everything that takes no
-//! longer than P.
+//! Time is only an order: "P is over" is possible only after everything that takes no longer than P.
 
 use crate::rules::Omitted;
 use crate::state::{Client, Faults, Guard, Id, Memory, Phase, Seat, Set, Standing, State};
@@ -28,7 +27,7 @@ impl World {
         }
     }
 
-    /// Within P, every client that runs and is led to the node has left the older memory.
+    /// Returns whether every client that runs and is led to the node has left the older memory, which takes P at most.
     fn old_users_have_left(&self, state: &State, id: Id) -> bool {
         self.omits(Omitted::GuardForOldUsers)
             || (0..state.clients.len()).all(|number| self.has_looked(state, number, id))
@@ -67,7 +66,7 @@ impl World {
             steps.push((Step::RegistrationStood { client: number, id }, next));
         }
         let refreshes = is_connected && !client.paused && (!seat.conflict || client.holds());
-        // A registration outlives every lease that was confirmed before it was refreshed last.
+        // A registration outlives every lease that was confirmed before its last refresh.
         let leases_are_over = !client.paused || client.phase == Phase::Idle;
         if state.memories[id].registrations[number].is_some() && !refreshes && leases_are_over {
             let mut next = state.clone();
@@ -84,14 +83,14 @@ impl World {
         others.all(|other| self.has_looked(state, other, id))
     }
 
-    /// Within P, a client that runs and is led to the node has connected to it, and looked.
+    /// Returns whether a client that runs and is led to the node has connected and looked, which takes P at most.
     fn has_looked(&self, state: &State, number: usize, id: Id) -> bool {
         let address = usize::from(state.memories[id].address);
         let client = &state.clients[number];
         let seat = &client.seats[address];
         let runs = !client.paused && client.seats.iter().any(|seat| seat.known.is_some());
         let is_led = self.lists[number].has(address) && self.resolve(state, number, address) == id;
-        // Whoever is led elsewhere leaves within P.
+        // A client that is led elsewhere leaves within P.
         if runs && !is_led && seat.connected == Some(id) && !self.lied_to.has(number) {
             return false;
         }
@@ -193,7 +192,7 @@ impl World {
         Vec::from_iter(older.map(|(id, _)| id)).into_iter()
     }
 
-    /// Another memory begins behind the address; connections to the old one stay.
+    /// Begins another memory behind the address. Connections to the old one stay.
     fn began(&self, state: &State, address: usize) -> State {
         let mut next = state.clone();
         let guard = if self.omits(Omitted::Guard) {
@@ -212,7 +211,7 @@ impl World {
         next
     }
 
-    /// The server behind the address has another memory from now on.
+    /// Replaces the memory of the server behind the address.
     pub(crate) fn begun_anew(&self, state: &State, address: usize) -> State {
         let old = state.at[address];
         let mut next = self.began(state, address);
@@ -235,7 +234,7 @@ fn disconnect(seat: &mut Seat) {
     seat.standing = Standing::None;
 }
 
-/// The client's own clock tells that it has not looked for P: nothing counts until it has.
+/// By the client's clock, its last look was P ago: nothing counts until it looks again.
 fn look_ends(client: &mut Client) {
     client.settled = false;
     for seat in &mut client.seats {
@@ -245,7 +244,7 @@ fn look_ends(client: &mut Client) {
     }
 }
 
-/// Whether a lease or an attempt is older than W: confirmed, or begun, before the first P was over.
+/// Returns whether a lease or attempt from before the end of the first P is left. At the end of the guard, it is older than W.
 fn older_work(state: &State, id: Id) -> bool {
     let older = |set: Set| set.has(id);
     let is_older = |client: &Client| older(client.confirmed_before) || older(client.begun_before);

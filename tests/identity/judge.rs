@@ -1,17 +1,17 @@
-//! Whether two views can be used beside each other (rule M4).
+//! Whether two views contradict (M4).
 
 use crate::state::{Place, Set, View};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
     Conflict,
-    /// The views agree, but for another memory at these addresses: one of the two is outdated. Empty: they agree.
+    /// The views agree, except on the memories at these addresses (none if empty).
     Agree {
         doubted: Set,
     },
 }
 
-/// Judges a view that is registered on a node, from the side of the client that has the view `mine`.
+/// Judges another client's view, on behalf of the client with the view `mine`.
 pub(crate) fn judge(mine: View, theirs: View) -> Judgement {
     if mine.labels().count() != theirs.labels().count() {
         return Judgement::Conflict;
@@ -24,7 +24,7 @@ pub(crate) fn judge(mine: View, theirs: View) -> Judgement {
         both_known && !is_in(*place, theirs) && !is_in(other, mine)
     });
     let doubted = doubted.fold(Set::EMPTY, |set, (address, _)| set.with(address));
-    // What is left on one side has to face a node that the other side never reached.
+    // A memory that only one side names must be a node that the other side never reached.
     let left = |view: View, other: View| {
         let left = view.labels().filter(move |(address, place)| {
             matches!(place, Place::Known(_)) && !is_in(*place, other) && !doubted.has(*address)

@@ -1,4 +1,4 @@
-//! Steps by which clients learn: connections, names resolved anew, and looks at the registrations of others.
+//! How clients learn: they connect, resolve names again, and look at registrations.
 
 use crate::judge::{Judgement, judge};
 use crate::rules::Omitted;
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    /// The client connects to every node that it reaches.
+    /// Connects a client to every node that it reaches.
     fn started(&self, state: &State, number: usize) -> State {
         let cut = state.clients[number].cut.union(state.down);
         let reached = self.lists[number].iter().filter(|address| !cut.has(*address));
@@ -74,9 +74,9 @@ impl World {
         })
     }
 
-    /// The client is connected to the memory, and has read its id.
+    /// Connects a client to a memory, and reads the id.
     ///
-    /// If it has used a newer memory at this address, locks were granted by that meanwhile: the older one begins anew.
+    /// If it has used a newer memory at this address, that one may have granted locks: the older one begins anew.
     fn connected(&self, state: &State, number: usize, address: usize, id: Id) -> State {
         let is_older = state.clients[number].seats[address]
             .known
@@ -97,7 +97,7 @@ impl World {
                 known: Some(id),
                 ..Seat::default()
             };
-            // The view is another one: it has to be registered anew everywhere.
+            // The view has changed, and must be registered again everywhere.
             for seat in &mut client.seats {
                 seat.registered = false;
                 seat.doubted = seat.doubted.without(address);
@@ -109,7 +109,7 @@ impl World {
         next
     }
 
-    /// Looks at a node's registrations and, if none of them contradicts, adds the own one: one script.
+    /// Looks at a node's registrations. Registers the client unless one conflicts; a holder in any case.
     fn look(&self, state: &State, number: usize, address: usize, id: Id) -> (Step, State) {
         let mut next = state.clone();
         let client = &mut next.clients[number];
@@ -149,7 +149,7 @@ impl World {
         )
     }
 
-    /// A look begins with the names: it is complete only if each connection leads to where its name leads.
+    /// Returns whether each connection leads to where its name leads. Otherwise, no look is complete.
     fn has_resolved(&self, state: &State, number: usize) -> bool {
         self.lists[number].iter().all(|address| {
             let connected = state.clients[number].seats[address].connected;
@@ -184,7 +184,7 @@ impl World {
     }
 }
 
-/// Once the view is registered on all connected nodes, the ids in it count.
+/// Lets the ids of the view count, once it is registered on all connected nodes.
 fn admit(client: &mut Client) {
     let everywhere = client
         .seats

@@ -1,7 +1,7 @@
 //! Steps of the lock: grants, renewals, heals, and their ends.
 //!
-//! There is no clock: a lease, and what an attempt has left, may end at any time, its keys with it. A reply that is late
-//! counts for no more than one that is not, so a vote counts at once. A step that is never taken is a lost message.
+//! There is no clock: a lease, or an attempt's leftovers, may end at any time. A vote counts at once, because a later reply would
+//! have the same effect. A lost message is a step that is not taken.
 
 use crate::rules::Omitted;
 use crate::state::{Client, Guard, Id, Memory, Phase, Seat, Set, Standing, State};
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// A key expires with its lease, or earlier on a node that did not take part in the last confirmation.
+    /// Lets keys expire before their lease, on nodes that did not take part in its last confirmation.
     fn lapses(&self, state: &State, number: usize, steps: &mut Vec<(Step, State)>) {
         for (id, memory) in state.memories.iter().enumerate() {
             let client = &state.clients[number];
@@ -96,14 +96,15 @@ impl World {
         seat.known == seat.connected && seat.admitted
     }
 
-    /// Unless the client is registered on all of its nodes, a registration has to stand for P before the node counts.
+    /// Returns whether the node counts for new locks. A client that is not registered on all its nodes must have been registered
+    /// there for P.
     fn has_settled(&self, state: &State, number: usize, seat: &Seat) -> bool {
         let settled = || state.clients[number].settled;
         let stood = || self.is_complete(state, number) || seat.standing == Standing::Confirmed;
         self.omits(Omitted::Settling) || self.omits(Omitted::Registration) || settled() && stood()
     }
 
-    /// Whether the client is registered on all of its nodes, none of which began within P.
+    /// Returns whether the client is registered on all its nodes, none of which began within P.
     pub(crate) fn is_complete(&self, state: &State, number: usize) -> bool {
         self.lists[number].iter().all(|address| {
             let seat = &state.clients[number].seats[address];
@@ -112,7 +113,7 @@ impl World {
         })
     }
 
-    /// Counts a vote; a quorum of them confirms the lease.
+    /// Counts a vote. A quorum of votes confirms the lease.
     fn voted(&self, state: &State, number: usize, address: usize, id: Id, phase: Phase) -> State {
         let mut next = state.clone();
         next.memories[id].key = Some(number as u8);

@@ -1,12 +1,12 @@
-//! The rules of memories (M), checked exhaustively on small worlds; and that weaker rules fail.
+//! Checks the rules of memories (M) exhaustively in small worlds, and that weaker rules fail.
 //!
 //! ```text
-//! cargo test --test identity -- --test-threads 1     prints what was looked at, and how weaker rules fail
-//! make model                                         the same, and larger worlds
+//! cargo test --test identity -- --test-threads 1     prints the sizes, and how weaker rules fail
+//! make model                                         the same, with larger worlds
 //! ```
 //!
-//! `rules.rs` says what can be left out, `worlds.rs` which worlds are looked at. Steps are in `lock.rs`, `knowledge.rs` and
-//! `events.rs`; `search.rs` looks at all their interleavings.
+//! `rules.rs` has the rules that can be left out, `worlds.rs` the worlds; `lock.rs`, `knowledge.rs` and `events.rs` have the
+//! steps. `search.rs` tries all interleavings.
 #![allow(clippy::unwrap_used)]
 
 mod events;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Looks at all states: never two holders.
+/// Searches all states: two clients must never hold the lock.
 fn exhaust(world: &World) -> Result<(), Failed> {
     let started = Instant::now();
     match world.search(LIMIT) {

@@ -1,4 +1,4 @@
-//! The search through all interleavings: breadth first, so the first way to two holders is a shortest one.
+//! Searches all interleavings, breadth first: the first way to two holders is a shortest one.
 
 use crate::state::State;
 use crate::step::Step;
@@ -14,7 +14,7 @@ pub(crate) enum Outcome {
         states: usize,
         trace: Vec<(Step, State)>,
     },
-    /// More states than were allowed; two holders were not found in these.
+    /// The limit was reached before two holders were found.
     TooLarge {
         states: usize,
     },
@@ -33,7 +33,7 @@ impl World {
         steps
     }
 
-    /// Looks at every state that can be reached, or at `limit` of them.
+    /// Searches the states that can be reached, up to `limit`.
     pub(crate) fn search(&self, limit: usize) -> Outcome {
         let start = self.start();
         let mut seen: HashMap<u64, u64, BuildHasherDefault<Mix>> = HashMap::default();
@@ -90,7 +90,7 @@ fn fingerprint(state: &State) -> u64 {
     hasher.finish()
 }
 
-/// A hash that is quick where the compiler does not optimise.
+/// A hash that is fast without compiler optimisations.
 #[derive(Default)]
 pub(crate) struct Mix(u64);
 

@@ -44,7 +44,6 @@ impl Set {
     }
 }
 
-/// What a view says of one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The address is not in the list.
@@ -54,7 +53,7 @@ pub(crate) enum Place {
     Known(Id),
 }
 
-/// The list of a client with the ids that it uses: four bits for each address.
+/// A client's list with the ids that it uses: four bits for each address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct View(u32);
 
@@ -78,7 +77,7 @@ impl View {
         }
     }
 
-    /// Yields the addresses of the list.
+    /// Returns the addresses of the list.
     pub(crate) fn labels(self) -> impl Iterator<Item = (usize, Place)> {
         (0..ADDRESSES)
             .map(move |address| (address, self.place(address)))
@@ -86,7 +85,6 @@ impl View {
     }
 }
 
-/// The guard of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Guard {
     /// The first P: no vote counts.
@@ -105,7 +103,7 @@ pub(crate) struct Memory {
     pub(crate) key: Option<u8>,
     /// The live registration of each client.
     pub(crate) registrations: [Option<View>; CLIENTS],
-    /// The view that each client had registered before: it stays while a lease rests on it.
+    /// The earlier view of each client. It stays while a lease depends on it.
     pub(crate) previous: [Option<View>; CLIENTS],
 }
 
@@ -129,41 +127,41 @@ impl Memory {
     }
 }
 
-/// How far a client's registration on a node has come.
+/// The state of a client's registration on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Standing {
     #[default]
     None,
     Registered,
-    /// For P: every client that reaches the node has looked at it.
+    /// It has stood for P: every client that reaches the node has looked.
     Stood,
-    /// For P, and this client has looked again since.
+    /// As `Stood`, and this client has looked again since.
     Confirmed,
 }
 
-/// What a client knows of the node behind one address.
+/// A client's knowledge of the node behind one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seat {
     /// The memory that the connection leads to.
     pub(crate) connected: Option<Id>,
-    /// The id in the client's view: stays when the connection is lost.
+    /// The id in the client's view. It stays when the connection is lost.
     pub(crate) known: Option<Id>,
     /// The view with this id was registered on all connected nodes.
     pub(crate) admitted: bool,
-    /// The view as it is now is registered on this node.
+    /// The present view is registered on this node.
     pub(crate) registered: bool,
     pub(crate) standing: Standing,
-    /// The last look at this node found a view that contradicts.
+    /// The last look at this node found a conflict.
     pub(crate) conflict: bool,
-    /// The addresses for which the last look at this node found another memory named.
+    /// The addresses for which the last look at this node found another memory.
     pub(crate) doubted: Set,
-    /// The memory that voted in the attempt or renewal that is under way.
+    /// The memory that voted in the attempt or renewal under way.
     pub(crate) vote: Option<Id>,
-    /// The memory that voted when the lease was confirmed last.
+    /// The memory that voted in the lease's last confirmation.
     pub(crate) held: Option<Id>,
 }
 
-/// All fields in one number: hashing is what the search spends its time on.
+/// Hashes all fields as one number, because the search spends its time on hashing.
 impl Hash for Seat {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let ids = [self.connected, self.known, self.vote, self.held];
@@ -190,13 +188,13 @@ pub(crate) struct Client {
     pub(crate) seats: [Seat; ADDRESSES],
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
-    /// The client has started: it has seen every registration that was there.
+    /// The client may take locks: it has seen the registrations of others (M8).
     pub(crate) settled: bool,
     /// Addresses that this client does not reach.
     pub(crate) cut: Set,
-    /// Memories whose first P ended after the lease was confirmed last.
+    /// Memories whose first P ended after the lease's last confirmation.
     pub(crate) confirmed_before: Set,
-    /// Memories whose first P ended after the attempt or renewal under way had begun.
+    /// Memories whose first P ended after the attempt or renewal began.
     pub(crate) begun_before: Set,
 }
 
@@ -213,7 +211,7 @@ impl Client {
         self.seats.iter().any(|seat| seat.doubted.has(address))
     }
 
-    /// Whether the lease was confirmed by a memory that is no longer the client's.
+    /// Returns whether the lease was confirmed by a memory that the client no longer uses.
     pub(crate) fn rests_on_old_memory(&self) -> bool {
         self.seats
             .iter()
@@ -225,7 +223,7 @@ impl Client {
     }
 }
 
-/// What may still go wrong, by kind.
+/// The number of faults that may still happen, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Faults {
     /// A node loses its memory: `FLUSHALL`, a restart without data, a replica promoted.
@@ -249,7 +247,7 @@ pub(crate) struct State {
     /// The memory behind each address.
     pub(crate) at: [Id; ADDRESSES],
     pub(crate) faults: Faults,
-    /// The address is down, for all clients.
+    /// Addresses that are down for all clients.
     pub(crate) down: Set,
 }
 
@@ -273,7 +271,7 @@ impl State {
         }
     }
 
-    /// Forgets what makes no difference any more: fewer states to look at.
+    /// Removes what makes no difference any more, which leaves fewer states.
     pub(crate) fn tidy(&mut self) {
         for number in 0..self.clients.len() {
             if !self.clients[number].rests_on_old_memory() {

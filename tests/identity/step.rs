@@ -1,4 +1,4 @@
-//! What can happen, one step at a time, and how a trace names it.
+//! The possible steps, and their names in a trace.
 
 use crate::state::Id;
 use std::fmt;
@@ -12,7 +12,7 @@ pub(crate) enum Step {
     Lapse { id: Id },
     AbandonRenewal { client: usize },
     End { client: usize },
-    // What a client knows.
+    // A client's knowledge.
     Start { client: usize },
     Connect { client: usize, id: Id },
     Learn { client: usize, id: Id },
@@ -24,7 +24,7 @@ pub(crate) enum Step {
     GuardOver { id: Id },
     RegistrationStood { client: usize, id: Id },
     RegistrationEnds { client: usize, id: Id },
-    // What goes wrong.
+    // Faults.
     Lose { address: usize },
     Move { address: usize },
     LeadBack { address: usize, id: Id },

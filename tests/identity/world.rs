@@ -1,4 +1,4 @@
-//! What is looked at: the clients, their lists, and what may go wrong.
+//! A world: clients, their lists, and the faults that may happen.
 
 use crate::rules::Omitted;
 use crate::state::{ADDRESSES, Client, Faults, Guard, Id, Memory, Place, Set, Standing, State, View};
@@ -7,22 +7,21 @@ use crate::state::{ADDRESSES, Client, Faults, Guard, Id, Memory, Place, Set, Sta
 pub(crate) struct World {
     pub(crate) name: &'static str,
     pub(crate) omitted: Vec<Omitted>,
-    /// The list of each client.
     pub(crate) lists: Vec<Set>,
-    /// The clients run already, and are registered everywhere; otherwise they start at any time, in any order.
+    /// The clients run already, and are registered everywhere. Otherwise, they start at any time.
     pub(crate) running: bool,
-    /// Clients whose resolver names the old server for as long as that lives.
+    /// Clients whose resolver names the old server as long as that lives.
     pub(crate) lied_to: Set,
-    /// By client: addresses that it never reaches.
+    /// The addresses that each client never reaches.
     pub(crate) unreachable: Vec<Set>,
     /// Addresses that are down at first, and come up for all clients at once.
     pub(crate) late: Set,
     pub(crate) faults: Faults,
     /// Addresses whose nodes and links may fail.
     pub(crate) frail: Set,
-    /// A client looks at all nodes in one step: fewer interleavings, where registrations do not matter most.
+    /// A client looks at all nodes in one step, which leaves fewer interleavings.
     pub(crate) looks_at_once: bool,
-    /// Only for `make model`.
+    /// Runs only with `make model`.
     pub(crate) is_larger: bool,
 }
 
@@ -107,11 +106,11 @@ impl World {
         }))
     }
 
-    /// Returns the memory that a client is led to when it connects to an address.
+    /// Returns the memory to which an address leads a client.
     pub(crate) fn resolve(&self, state: &State, number: usize, address: usize) -> Id {
         let known = state.clients[number].seats[address].known;
         let old = known.filter(|id| self.lied_to.has(number) && state.memories[*id].alive);
-        // Who never knew another server is led to the first one.
+        // A client that never knew another server is led to the first one.
         let first = self.lied_to.has(number) && known.is_none() && state.memories[address].alive;
         old.or(first.then_some(address)).unwrap_or(state.at[address])
     }

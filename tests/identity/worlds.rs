@@ -1,6 +1,6 @@
-//! The worlds that are looked at, and what has to come out.
+//! The worlds, and the expected results.
 //!
-//! Addresses and first memories are counted from 0; m3 is the first new memory of three nodes.
+//! Addresses and first memories count from 0. With three nodes, m3 is the first new memory.
 
 use crate::rules::Omitted;
 use crate::state::{Faults, Set};
@@ -9,7 +9,7 @@ use crate::world::World;
 const SMALL: &[usize] = &[0, 1, 2];
 const LARGE: &[usize] = &[0, 1, 2, 3, 4];
 
-/// Two clients that run, with the same three nodes.
+/// Two running clients with the same three nodes.
 fn same(name: &'static str) -> World {
     World {
         running: true,
@@ -17,12 +17,12 @@ fn same(name: &'static str) -> World {
     }
 }
 
-/// Two clients that start in any order, with lists of their own.
+/// Two clients with different lists, which start in any order.
 fn lists(name: &'static str, first: &[usize], second: &[usize]) -> World {
     World::new(name, &[first, second])
 }
 
-/// Three nodes beside five. Node 2 is down, for everybody, until some moment; B never reaches nodes 0 and 1.
+/// Three nodes beside five. Node 2 is down for both clients at first, and B never reaches nodes 0 and 1.
 fn late(name: &'static str) -> World {
     World {
         late: Set::of(&[2]),
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// The first address may lead back to a server that it has led to before.
+    /// The first address may lead back to an earlier server.
     fn led_back(self) -> World {
         World {
             faults: Faults {
@@ -66,7 +66,6 @@ impl World {
         }
     }
 
-    /// The first node may restart with all data.
     fn restarted(self) -> World {
         World {
             faults: Faults {
@@ -77,7 +76,6 @@ impl World {
         }
     }
 
-    /// A client may be cut from the first node.
     fn cut(self) -> World {
         World {
             faults: Faults {
@@ -88,7 +86,6 @@ impl World {
         }
     }
 
-    /// A client may be stopped, and perhaps go on.
     fn stopped(self) -> World {
         World {
             faults: Faults {
@@ -99,7 +96,7 @@ impl World {
         }
     }
 
-    /// The resolver of B names the old server for as long as that lives.
+    /// B's resolver names the old server as long as that lives.
     fn lied_to(self) -> World {
         World {
             lied_to: Set::of(&[1]),
@@ -114,7 +111,7 @@ impl World {
         }
     }
 
-    /// A does not reach node 2, B does not reach node 1: registrations on them do not meet.
+    /// A does not reach node 2, and B not node 1, so their registrations do not meet there.
     fn apart(self) -> World {
         self.unreachable(&[2], &[1])
     }
@@ -227,7 +224,7 @@ pub(crate) fn safe() -> Vec<World> {
     ]
 }
 
-/// Weaker rules: two clients hold the lock.
+/// Worlds with weaker rules: two clients hold the lock.
 pub(crate) fn weaker() -> Vec<World> {
     let lied = |name| same(name).moved(1).lied_to();
     let apart = |name| same(name).moved(1).apart();
@@ -270,7 +267,7 @@ pub(crate) fn weaker() -> Vec<World> {
     ]
 }
 
-/// Limits of the rules: two clients hold the lock.
+/// Known limits of the rules: two clients hold the lock.
 pub(crate) fn uncovered() -> Vec<World> {
     let mixed = |name| lists(name, SMALL, &[2, 3, 4]);
     vec![

@@ -1,18 +1,18 @@
-//! What a client does in one attempt.
+//! A client's decisions in one attempt.
 
 use crate::protocol::fencing::{Certification, Ruling};
 use crate::protocol::token::FencingToken;
 use crate::set::Set;
 
-/// The rules as they are, or with one left out.
+/// All rules, or one left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
     Complete,
-    /// Without F3: the largest counter of a quorum is the token at once.
+    /// The largest counter of a quorum is the token at once (without F3).
     LargestIsIssued,
-    /// Without the half of F3 that the key must be held: a node raises its counter for anybody.
+    /// A node raises its counter even if the attempt does not hold the key (without half of F3).
     RaisedForAnybody,
-    /// Without F2's "a node that is ahead never counts": it counts like any other.
+    /// A node that is ahead counts like any other (without half of F2).
     AheadCounts,
 }
 
@@ -21,9 +21,9 @@ pub(crate) struct Attempt<const N: usize> {
     pub(crate) stage: Stage,
     /// Nodes that the acquire may still reach.
     pub(crate) acquires: Set,
-    /// By node: raises on their way to it.
+    /// Raises in flight, by node.
     pub(crate) raises: [Set; N],
-    /// By node: counters on their way from it.
+    /// Counters in flight from each node.
     pub(crate) answers: [Set; N],
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Attempt<const N: usize> {
 pub(crate) enum Stage {
     Idle,
     Trying(Trying),
-    /// `raised`: the last node that it needed had been raised. `ordered`: larger than what had been won before it began.
+    /// `raised`: the last node that was needed had been raised. `ordered`: all tokens won before the attempt began are smaller.
     Won {
         token: u8,
         raised: bool,
@@ -43,20 +43,24 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Trying {
     pub(crate) certification: Certification,
-    /// The largest token that had been won when it began.
+    /// The largest token that was won before the attempt began.
     pub(crate) after: u8,
     pub(crate) silent: Set,
     pub(crate) out: Set,
-    /// The last raise that was ruled; 0 for none.
+    /// The token that nodes were last told to raise to; 0 for none.
     pub(crate) aim: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// The client reads an answer.
-    Hear { node: usize, counter: u8 },
+    Hear {
+        node: usize,
+        counter: u8,
+    },
     /// The client counts the node out.
-    Miss { node: usize },
+    Miss {
+        node: usize,
+    },
 }
 
 pub(crate) fn token(value: u8) -> FencingToken {
@@ -68,7 +72,7 @@ pub(crate) fn value(token: FencingToken) -> u8 {
 }
 
 impl Trying {
-    /// Whether it waits for the node: for the first answer, or for one to a raise.
+    /// Returns whether the attempt waits for the node: for the first answer, or for one to a raise.
     pub(crate) fn waits_for(&self, node: usize) -> bool {
         self.silent.contains(node) || self.aim > 0 && self.is_behind(node, self.aim)
     }
@@ -79,12 +83,12 @@ impl Trying {
             .any(|behind| behind == node)
     }
 
-    /// Whether the answer could make a difference.
+    /// Returns whether the answer could make a difference.
     pub(crate) fn cares_for(&self, node: usize, counter: u8) -> bool {
         self.silent.contains(node) || self.is_behind(node, counter)
     }
 
-    /// Whether it has heard of a counter above the token it aims at.
+    /// Returns whether a counter above the aim was heard.
     pub(crate) fn sees_one_ahead(&self) -> bool {
         let below = |than| self.certification.behind(than).count();
         self.aim > 0 && below(FencingToken::MAX) > below(token(self.aim + 1))
@@ -123,7 +127,7 @@ impl<const N: usize> Attempt<N> {
         matches!(self.stage, Stage::Trying(_))
     }
 
-    /// Whether a raise is on its way to less than it aims at by now.
+    /// Returns whether a raise is in flight to less than the present aim.
     pub(crate) fn has_raised_its_aim(&self) -> bool {
         let Stage::Trying(trying) = &self.stage else {
             return false;
@@ -132,7 +136,7 @@ impl<const N: usize> Attempt<N> {
         raises.any(|to| to < trying.aim.into())
     }
 
-    /// What the client may do by itself.
+    /// Returns what the client may do by itself.
     pub(crate) fn work(&self) -> Vec<Work> {
         let Stage::Trying(trying) = &self.stage else {
             return Vec::new();
@@ -166,7 +170,6 @@ impl<const N: usize> Attempt<N> {
         matches!(&self.stage, Stage::Trying(trying) if !trying.out.contains(node))
     }
 
-    /// The node answers with its counter.
     pub(crate) fn answer(&mut self, node: usize, counter: u8) {
         if self.listens_to(node) {
             self.answers[node].insert(counter.into());
@@ -211,7 +214,7 @@ impl<const N: usize> Attempt<N> {
                 let grown = value(to) > trying.aim;
                 trying.aim = value(to);
                 for node in trying.certification.behind(to) {
-                    // The others have been sent it.
+                    // The other nodes have been sent this raise.
                     if grown || new == Some(node) {
                         self.raises[node].insert(value(to).into());
                     }

@@ -1,4 +1,4 @@
-//! What is to hold, and the run of the checker.
+//! The properties, and the runs of the checker.
 
 use crate::attempt::Stage;
 use crate::set::Set;
@@ -8,10 +8,10 @@ use stateright::{Checker, Model, Property};
 use std::time::Instant;
 
 pub(crate) const DIFFER: &str = "tokens of winners differ";
-pub(crate) const ORDERED: &str = "who begins after another has won gets a larger token";
-const OVERTAKEN: &str = "a winner is overtaken";
-const RAISED: &str = "a raise makes a winner";
-const AHEAD: &str = "a straggler is ahead of the token";
+pub(crate) const ORDERED: &str = "an attempt that begins after a win gets a larger token";
+const OVERTAKEN: &str = "an attempt wins while another winner holds";
+const RAISED: &str = "an attempt wins by a raise";
+const AHEAD: &str = "a late grant is ahead of the token";
 const GROWN: &str = "the token grows";
 const NEVER: &str = "an attempt cannot win any more";
 const ALL: &str = "all attempts win";
@@ -62,7 +62,7 @@ impl<const N: usize, const A: usize> Model for World<N, A> {
             }),
             Property::sometimes(ALL, |_, state: &State<N, A>| state.won().count() == A),
         ];
-        // Where nobody releases, the first of two winners still holds, as far as it knows.
+        // Without releases, the first of two winners still holds the lock, as far as it knows.
         if !self.releases {
             properties.push(Property::sometimes(OVERTAKEN, |_, state: &State<N, A>| {
                 state.won().count() == 2
@@ -76,8 +76,7 @@ fn any<const N: usize, const A: usize>(state: &State<N, A>, is: impl Fn(&Stage) 
     state.attempts.iter().any(|attempt| is(&attempt.stage))
 }
 
-/// Looks at every state there is, of which there must be `at_least` so many: a model that has become smaller than it was
-/// proves less than it did.
+/// Checks every state. There must be `at_least` so many: a smaller model would prove less.
 pub(crate) fn exhaust<const N: usize, const A: usize>(world: World<N, A>, at_least: usize) {
     let started = Instant::now();
     println!(
@@ -115,12 +114,9 @@ pub(crate) fn exhaust<const N: usize, const A: usize>(world: World<N, A>, at_lea
 
 /// Finds a shortest run that breaks the promise.
 pub(crate) fn refute<const N: usize, const A: usize>(world: &World<N, A>, promise: &'static str) {
-    println!(
-        "\n{:?}, on {N} nodes: it does not hold that {promise}",
-        world.rules
-    );
+    println!("\n{:?}, on {N} nodes, breaks the promise: {promise}", world.rules);
     for depth in 1.. {
-        // One thread: the same run every time.
+        // One thread finds the same run every time.
         let checker = world.clone().checker().target_max_depth(depth).spawn_bfs().join();
         assert!(checker.max_depth() + 1 >= depth, "there is no such run");
         if let Some(path) = checker.discovery(promise) {

@@ -1,11 +1,11 @@
-//! The rules of fencing (F), checked exhaustively on small worlds; and that weaker rules fail.
+//! Checks the rules of fencing (F) exhaustively in small worlds, and that weaker rules fail.
 //!
-//! The clients of the model decide with the functions of `src/protocol/fencing.rs` themselves, which are built into this
-//! test. `attempt.rs` says what a client does, `world.rs` what may happen, `check.rs` what has to hold.
+//! The clients of the model decide with `src/protocol/fencing.rs` itself. `attempt.rs` has a client's decisions, `world.rs` the
+//! possible steps, `check.rs` the properties.
 //!
 //! ```text
-//! cargo test --test model -- --nocapture --test-threads 1     prints what was looked at, and how weaker rules fail
-//! make model                                                  the same, and larger worlds
+//! cargo test --test model -- --nocapture --test-threads 1     prints the sizes, and how weaker rules fail
+//! make model                                                  the same, with larger worlds
 //! ```
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ mod set;
 mod trace;
 mod world;
 
-/// The library's own, not a copy.
+/// The library's own module, not a copy.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../src/protocol/mod.rs"]
 mod protocol;

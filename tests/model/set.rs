@@ -6,7 +6,7 @@ use std::fmt;
 pub(crate) struct Set(u16);
 
 impl Set {
-    /// 0, 1, ... up to and without `end`.
+    /// Returns the numbers from 0 up to `end`, without it.
     pub(crate) fn below(end: usize) -> Self {
         Set((1 << end) - 1)
     }
@@ -28,7 +28,6 @@ impl Set {
         self.0 == 0
     }
 
-    /// Those above `number`.
     pub(crate) fn above(self, number: usize) -> Set {
         Set(self.0 & !((2 << number) - 1))
     }

@@ -1,4 +1,4 @@
-//! A run, drawn as a table: what happens, and the nodes after it.
+//! Prints a run as a table: the steps, and the counters after each.
 
 use crate::attempt::{Stage, Work};
 use crate::world::{State, Step};
@@ -9,7 +9,7 @@ fn name(attempt: usize) -> char {
     char::from(b'A' + attempt as u8)
 }
 
-/// The work, a line each, and what comes of it.
+/// Describes a step, one line for each piece of work, and one for its effect.
 fn told<const N: usize, const A: usize>(before: &State<N, A>, step: &Step) -> Vec<String> {
     let works = |attempt: usize, work: &[Work]| -> Vec<String> {
         let told = work.iter().map(|work| match work {
@@ -66,7 +66,6 @@ fn told<const N: usize, const A: usize>(before: &State<N, A>, step: &Step) -> Ve
     }
 }
 
-/// What the step has decided.
 fn outcome<const N: usize, const A: usize>(before: &State<N, A>, after: &State<N, A>) -> String {
     let pairs = before.attempts.iter().zip(&after.attempts).enumerate();
     pairs

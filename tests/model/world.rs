@@ -1,25 +1,24 @@
-//! The protocol as a model: nodes, attempts, and what may happen next.
+//! The protocol as a model: nodes, attempts, and the possible steps.
 //!
-//! There is no clock: keys expire, messages are late or lost, whenever that hurts most. What the model does not spell
-//! out is in it all the same:
+//! There is no clock: keys may expire, and messages be late or lost, at any moment. Some events are not steps of their own:
 //!
-//! * A key expires when somebody else is granted it. That it is gone earlier shows only in raises that do nothing, and
-//!   a raise may be late for ever. Deletions by the attempt itself are expiries, too.
-//! * "Held", "not yours", an error, a lost message and a timeout are one thing, [`Work::Miss`]: the client counts the node
-//!   out. The node may have acted, or may do so later.
-//! * Giving up, and crashing, is saying nothing any more.
-//! * An attempt begins with its first grant: beginning earlier could only find fewer that had won before.
+//! * A key expires when another attempt is granted it. An earlier expiry shows only in raises that do nothing, and a raise may be
+//!   late for ever. An attempt's own deletions are expiries, too.
+//! * "Held", "not yours", an error, a lost message and a timeout are all [`Work::Miss`]: the client counts the node out. The node
+//!   may have acted, or may act later.
+//! * A client that gives up or crashes does nothing more.
+//! * An attempt begins with its first grant. If it began earlier, fewer attempts could have won before.
 
 use crate::attempt::{Attempt, Rules, Stage, Work};
 use crate::set::Set;
 
-/// What is checked: `N` nodes, `A` attempts.
+/// The world to check: `N` nodes, `A` attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct World<const N: usize, const A: usize> {
     pub(crate) rules: Rules,
-    /// Counters begin at 0 up to this, in all combinations.
+    /// Counters begin in all combinations of 0 up to this.
     pub(crate) spread: u8,
-    /// F4: whether winners release, which raises counters whoever holds the key.
+    /// Whether winners release, which raises counters even where another attempt holds the key (F4).
     pub(crate) releases: bool,
 }
 
@@ -32,30 +31,29 @@ pub(crate) struct State<const N: usize, const A: usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub(crate) counter: u8,
-    /// The attempt that was granted last, as long as that can still matter.
+    /// The attempt that was granted last, as long as that matters.
     pub(crate) key: Option<usize>,
 }
 
-/// What may happen.
+/// A possible step.
 ///
-/// Three kinds of steps are put off until they show, and are part of the step that shows them. Nobody can tell before, and
-/// they are as possible later:
+/// Three kinds of events are part of the step that first shows them. They are as possible then as before:
 ///
-/// * What a client does by itself, [`Work`], shows when a raise that it has sent takes effect, or when the attempt ends.
-/// * F4: a winner's release, which raises the counter whoever holds the key, shows in the node's next answer: `from` is what
-///   the counter has become before it. That may be any number from the smallest token issued up to the largest counter.
-///   It is more than a release carries, so nothing of a winner has to be remembered but its token.
-/// * A grant that nobody waits for any more shows in the next grant, too: `late` of them have come before it.
+/// * A client's own decisions, [`Work`], show when a raise that they have sent takes effect, or when the attempt ends.
+/// * A winner's release shows in the node's next answer (F4): `from` is the counter before that. It is any number from the
+///   smallest issued token up to the largest counter, which is more than a release carries. So the model keeps only a winner's
+///   token.
+/// * A late grant that is not waited for shows in the next grant: `late` of them came before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The acquire reaches the node and finds the key free, or expired.
+    /// An acquire reaches the node and finds the key free or expired.
     Grant {
         attempt: usize,
         node: usize,
         late: usize,
         from: u8,
     },
-    /// As a step by itself where it may show in a release.
+    /// A late grant by itself, where it may show in a release.
     Late { node: usize, from: u8 },
     /// A raise reaches the node and finds the key held by the attempt.
     Raise {
@@ -65,17 +63,16 @@ pub(crate) enum Step {
         to: u8,
         from: u8,
     },
-    /// The attempt has won, or cannot win any more.
+    /// The attempt has won, or can no longer win.
     End { work: Vec<Work>, attempt: usize },
 }
 
 impl<const N: usize, const A: usize> State<N, A> {
-    /// The tokens that were issued.
     pub(crate) fn won(&self) -> impl Iterator<Item = u8> {
         self.attempts.iter().filter_map(Attempt::won)
     }
 
-    /// The attempts that do not wait for the node, and whose acquire may still reach it.
+    /// Returns the attempts that do not wait for the node, and whose acquire may still reach it.
     pub(crate) fn late(&self, node: usize) -> impl Iterator<Item = usize> {
         let attempts = self.attempts.iter().enumerate();
         let late =
@@ -83,7 +80,7 @@ impl<const N: usize, const A: usize> State<N, A> {
         late.map(|(number, _)| number)
     }
 
-    /// Whether a node before it differs in nothing but its number, as nobody has come to either of them.
+    /// Returns whether an earlier node differs only in its number: no attempt has reached either of them.
     fn is_like_one_before(&self, node: usize) -> bool {
         let is_new = |node: usize| {
             self.attempts.iter().all(|attempt| match &attempt.stage {
@@ -100,11 +97,11 @@ impl<const N: usize, const A: usize> State<N, A> {
         self.nodes.iter().map(|node| node.counter).max().unwrap()
     }
 
-    /// Forgets what can make no difference any more, so that states which differ only in that are one.
+    /// Removes what makes no difference any more, so that states become equal.
     fn forget(&mut self, rules: Rules) {
         for (number, attempt) in self.attempts.iter_mut().enumerate() {
             for (n, node) in self.nodes.iter_mut().enumerate() {
-                // Answers that nobody reads, or that say nothing new.
+                // Answers that are not read, or change nothing.
                 attempt.answers[n] = match &attempt.stage {
                     Stage::Trying(trying) => {
                         let news = |counter: &usize| trying.cares_for(n, *counter as u8);
@@ -114,13 +111,13 @@ impl<const N: usize, const A: usize> State<N, A> {
                 };
                 let is_heard = attempt.listens_to(n);
                 if node.key != Some(number) && rules != Rules::RaisedForAnybody {
-                    // The acquire has arrived before: the key will not be the attempt's again.
+                    // The acquire has arrived already, so the key will not be the attempt's again.
                     attempt.raises[n] = Set::default();
                 } else if !is_heard {
-                    // The counter is that large already, and nobody reads that it is.
+                    // The counter is that large already, and the answer is not read.
                     attempt.raises[n] = attempt.raises[n].above(node.counter.into());
                 }
-                // Nothing will come that asks whose the key is.
+                // No later message depends on the key.
                 if node.key == Some(number) && attempt.raises[n].is_empty() && !is_heard {
                     node.key = None;
                 }
@@ -130,7 +127,7 @@ impl<const N: usize, const A: usize> State<N, A> {
 }
 
 impl<const N: usize, const A: usize> World<N, A> {
-    /// All starting counters, up to what makes no difference: the order of the nodes, and a number added to all.
+    /// Returns all starting counters that differ in more than the order of nodes or a number added to all.
     pub(crate) fn starts(&self) -> Vec<State<N, A>> {
         let mut starts = vec![vec![0]];
         for _ in 1..N {
@@ -151,8 +148,7 @@ impl<const N: usize, const A: usize> World<N, A> {
     }
 
     pub(crate) fn steps(&self, state: &State<N, A>, steps: &mut Vec<Step>) {
-        // Properties are about winners: once nobody is left that could win, nothing can go wrong any more.
-        // An attempt that knows that it cannot win does nothing that one could not do which says nothing any more.
+        // Without an attempt that can still win, no property can fail. An attempt that cannot win acts as one that has crashed.
         let is_open = |attempt: &Attempt<N>| attempt.is_trying() || attempt.stage == Stage::Idle;
         let has_ended = |attempt: &Attempt<N>| attempt.stage == Stage::Never;
         if !state.attempts.iter().any(is_open) || state.attempts.iter().any(has_ended) {
@@ -173,14 +169,14 @@ impl<const N: usize, const A: usize> World<N, A> {
                     steps.extend(self.counters(state, node).map(grant));
                 }
             }
-            // Attempts are alike: they begin in order.
+            // All attempts are alike, so they begin in order.
             if idle {
                 break;
             }
             self.raises(state, number, attempt, &[], steps);
             self.works(state, number, steps);
         }
-        // A late grant to a winner shows in what it releases, if that becomes larger by it.
+        // A late grant to a winner shows if it makes the released counter larger.
         for node in (0..N).filter(|_| self.releases && state.won().next().is_some()) {
             let late = state.late(node).count() as u8;
             let larger = |from: &u8| late > 0 && from + late > state.largest_counter();
@@ -189,14 +185,14 @@ impl<const N: usize, const A: usize> World<N, A> {
         }
     }
 
-    /// What the node's counter may be when it is asked next.
+    /// Returns what the node's counter may be at the next request.
     fn counters(&self, state: &State<N, A>, node: usize) -> impl Iterator<Item = u8> + use<N, A> {
         let counter = state.nodes[node].counter;
         let least = state.won().min().filter(|_| self.releases).unwrap_or(u8::MAX);
         std::iter::once(counter).chain(least.max(counter + 1)..=state.largest_counter())
     }
 
-    /// The raises that may take effect after this work.
+    /// Adds the raises that may take effect after this work.
     fn raises(
         &self,
         state: &State<N, A>,
@@ -208,7 +204,7 @@ impl<const N: usize, const A: usize> World<N, A> {
         for node in 0..N {
             let heard = state.nodes[node].key == Some(number) || self.rules == Rules::RaisedForAnybody;
             let before = state.attempts[number].raises[node];
-            // Those that were on their way before need no work.
+            // Raises that were in flight before need no work.
             for to in now.raises[node]
                 .iter()
                 .filter(|to| heard && work.is_empty() == before.contains(*to))
@@ -225,7 +221,7 @@ impl<const N: usize, const A: usize> World<N, A> {
         }
     }
 
-    /// Everything that the client may do by itself, as far as it shows.
+    /// Adds everything that the client may do by itself, as far as it shows.
     fn works(&self, state: &State<N, A>, attempt: usize, steps: &mut Vec<Step>) {
         let mut reached = vec![(state.attempts[attempt].clone(), Vec::new())];
         let mut looked_at = 0;

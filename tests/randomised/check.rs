@@ -1,4 +1,11 @@
-//! What has to hold, whatever goes wrong: the invariants of `docs/design.md`, in true time.
+//! Checks the invariants of a run, in true time:
+//!
+//! * I1: leases on one resource never overlap.
+//! * I2: a later lease has a larger token, and no two leases have the same.
+//! * I3: the store accepts no write of a lease after one of a later lease.
+//! * I4: no lease is held beyond its deadline, and its loss is reported by then.
+//! * I5: a shutdown ends in time, and leaves neither keys nor tasks.
+//! * I6: after all faults, every lock can be acquired.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +16,13 @@ use crate::store::{Write, Written};
 
 /// How late timers may be, in microseconds.
 const TIMERS: i64 = 2_000;
-/// How much later who waits for a loss is told after the machine was suspended.
+/// How much later a loss may be reported after a suspension.
 const LOOKS_EVERY: i64 = 100_000;
 
-/// I3: what the store has accepted.
+/// Checks the writes that the store accepts (I3).
 #[derive(Debug, Default)]
 pub(crate) struct Accepted {
-    /// When the youngest of the leases whose writes were accepted began to be acquired, by resource.
+    /// Of the leases whose writes were accepted: the latest start of an acquire, and its grant, by resource.
     youngest: BTreeMap<usize, (u64, usize)>,
 }
 
@@ -25,7 +32,7 @@ impl Accepted {
             book.tally.count("stale write refused by the store");
             return;
         }
-        book.tally.count("I3 looked at");
+        book.tally.count("I3 checked");
         let (began, returned) = (book.grants[write.grant].began, book.grants[write.grant].returned);
         let youngest = self
             .youngest
@@ -42,7 +49,7 @@ impl Accepted {
 }
 
 impl Grant {
-    /// Until when its holder could believe in it, in microseconds.
+    /// Returns until when the holder could take the lease for valid, in microseconds.
     fn end(&self) -> i64 {
         let announced = [self.ended.map(|(at, _)| at), self.lost.map(|(at, _)| at)];
         announced
@@ -53,7 +60,6 @@ impl Grant {
     }
 }
 
-/// What can be said of a run when it is over.
 pub(crate) fn history(book: &mut Book, plan: &Plan, pauses: &[Vec<Pause>]) {
     for resource in 0..plan.fenced.len() {
         let mut grants: Vec<Grant> = book
@@ -75,7 +81,7 @@ pub(crate) fn history(book: &mut Book, plan: &Plan, pauses: &[Vec<Pause>]) {
     }
 }
 
-/// I1.
+/// Checks that leases do not overlap (I1).
 fn exclusion(book: &mut Book, plan: &Plan, grants: &[Grant]) {
     let mut last: Option<&Grant> = None;
     for grant in grants {
@@ -89,7 +95,7 @@ fn exclusion(book: &mut Book, plan: &Plan, grants: &[Grant]) {
             }
         }
         if plan.excludes() {
-            book.tally.count("I1 looked at");
+            book.tally.count("I1 checked");
         }
         if last.is_none_or(|before| before.end() < grant.end()) {
             last = Some(grant);
@@ -105,7 +111,7 @@ fn takeovers(book: &mut Book, grants: &[Grant]) {
     }
 }
 
-/// I2.
+/// Checks the order of tokens (I2).
 fn order(book: &mut Book, mut grants: Vec<Grant>) {
     grants.retain(|grant| grant.token.is_some());
     let by_return = grants.clone();
@@ -118,7 +124,7 @@ fn order(book: &mut Book, mut grants: Vec<Grant>) {
                 largest = Some(before);
             }
         }
-        book.tally.count("I2 looked at");
+        book.tally.count("I2 checked");
         if let Some(before) = largest.filter(|before| before.token >= grant.token) {
             book.violated(format!("I2: {grant:?} came after {before:?}"));
         }
@@ -131,20 +137,20 @@ fn order(book: &mut Book, mut grants: Vec<Grant>) {
     }
 }
 
-/// I4.
+/// Checks when the end of a lease was reported (I4).
 fn announcement(book: &mut Book, grant: &Grant, plan: &Plan, pauses: &[Pause]) {
     if grant.lowered || matches!(grant.lost, Some((_, true))) {
-        // Then the deadline may lie before the moment at which anybody could know.
+        // Then the deadline may have passed before any answer showed the step.
         if plan.clocks_behave {
             book.violated(format!(
-                "no clock was put forward, but the deadline of {grant:?} was"
+                "no clock was put forward, but the deadline of {grant:?} became earlier"
             ));
         }
         return;
     }
     let ended = grant.ended.map(|(at, _)| at);
     let Some(told) = grant.lost.map(|(at, _)| at).into_iter().chain(ended).min() else {
-        return book.violated(format!("I4: nobody was told what became of {grant:?}"));
+        return book.violated(format!("I4: the end of {grant:?} was not reported"));
     };
     let told = told as i64 * 1_000;
     let mut late = told - grant.deadline;
@@ -157,7 +163,7 @@ fn announcement(book: &mut Book, grant: &Grant, plan: &Plan, pauses: &[Pause]) {
     }
     if late > TIMERS && !matches!(grant.ended, Some((_, End::Forgotten))) {
         book.violated(format!(
-            "I4: told {late} us too late of the end of {grant:?}, pauses {pauses:?}"
+            "I4: the end of {grant:?} was reported {late} us too late, pauses {pauses:?}"
         ));
     }
 }

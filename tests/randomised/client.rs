@@ -1,4 +1,4 @@
-//! One client process: a runtime with a clock of its own, which can be frozen.
+//! One client process: a runtime with its own clock, which can be frozen.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,16 +17,14 @@ use crate::plan::Plan;
 use crate::programme::Programme;
 use crate::world::event::Event;
 
-/// A time in which it does not run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pause {
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// The machine was suspended: its monotonic clock stood still.
+    /// The machine was suspended, so its monotonic clock stood still.
     pub(crate) suspended: bool,
 }
 
-/// What is known of a lease from outside.
 pub(crate) struct Glance {
     pub(crate) grant: usize,
     pub(crate) deadline: i64,
@@ -35,15 +33,15 @@ pub(crate) struct Glance {
 
 pub(crate) struct Client {
     runtime: Runtime,
-    /// True time, as far as it has come.
+    /// The true time that the client has reached.
     pub(crate) time: u64,
     pub(crate) desk: Arc<Desk>,
-    /// Since when it does not run, and whether its machine is suspended.
+    /// Since when the client is paused, and whether its machine is suspended.
     pub(crate) frozen: Option<(u64, bool)>,
     pub(crate) pauses: Vec<Pause>,
-    /// What arrived meanwhile.
+    /// Events that arrived during the pause.
     pub(crate) inbox: VecDeque<Event>,
-    /// How many phases of its programme are over, and looked at.
+    /// The number of phases that have ended and were audited.
     pub(crate) phases: u32,
 }
 
@@ -74,7 +72,7 @@ impl Client {
         look(&self.desk)
     }
 
-    /// Runs until `horizon`, or until something is sent.
+    /// Runs until `horizon`, or until the client sends something.
     pub(crate) fn run(&mut self, horizon: u64) {
         self.runtime.block_on(async {
             let horizon = self.desk.instant(horizon);
@@ -87,7 +85,7 @@ impl Client {
         self.time = self.inside(Desk::now);
     }
 
-    /// Goes on after a pause. Everything that was due meanwhile is due now.
+    /// Ends a pause. Timers that were due meanwhile are due now.
     pub(crate) fn resume(&mut self, now: u64) {
         let Some((from, suspended)) = self.frozen.take() else {
             return;
@@ -106,7 +104,6 @@ impl Client {
         });
     }
 
-    /// Starts the next phase of its programme.
     pub(crate) fn start(&self, number: usize, plan: &Arc<Plan>, ledger: &Arc<Ledger>, rng: Rng) {
         let _inside = self.runtime.enter();
         let node = |server| {

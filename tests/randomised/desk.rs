@@ -1,5 +1,4 @@
-//! One client's desk: its connections to the servers, what it has sent, and what it waits for. The nodes that the library is
-//! given are views of it.
+//! One client's connections to the servers, and what it sends to the simulation. The library's nodes are views of it.
 
 pub(crate) mod node;
 
@@ -20,19 +19,18 @@ use crate::store::{Write, Written};
 
 pub(crate) type Answer = Result<Reply, Fault>;
 
-/// One request to a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) server: usize,
-    /// Counts the client's connections to that server.
+    /// The number of the client's connection to that server.
     pub(crate) connection: u32,
-    /// The run of the server that the connection leads to.
+    /// The server's run to which the connection leads.
     pub(crate) run: u32,
     pub(crate) id: u64,
     pub(crate) request: Request,
-    /// A9: on the server's clock.
+    /// The last moment at which the request may act, on the server's clock (A9).
     pub(crate) latest: i64,
-    /// M1: the memory that the connection leads to, as far as the client knows.
+    /// The memory that the client expects there (M1).
     pub(crate) memory: Memory,
     /// When it was sent, and how long its caller waits, in milliseconds.
     pub(crate) sent: u64,
@@ -41,18 +39,17 @@ pub(crate) struct Call {
     pub(crate) sent_local: i64,
 }
 
-/// What a client has for the world.
+/// A message of a client to the simulation.
 pub(crate) enum Parcel {
     Call(Box<Call>),
     Write(u64, Write),
-    /// It listens to a key on a server from now on; or no more.
+    /// The client begins to listen on a server, or stops (`Leave`).
     Listen(usize, u64),
     Leave(usize, u64),
-    /// A phase of its programme is over.
     Done,
 }
 
-/// What is known of a server when a connection to it is made.
+/// A server as a client finds it when it connects.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
     pub(crate) run: u32,
@@ -67,13 +64,13 @@ struct Link {
     connection: u32,
     run: u32,
     clock: Option<NodeClock>,
-    /// By how much the server's clock was put forward, in microseconds.
+    /// How far the server's clock was put forward, in microseconds.
     advanced: u64,
-    /// What the node turned out to be when it was last connected.
+    /// The memory found at the last connect.
     memory: Option<(MemoryId, Memory)>,
-    /// M3: when its last look began, on the client's clock, in microseconds.
+    /// When the last look began, in microseconds of the client's clock (M3).
     looked: i64,
-    /// M7: how often it turned out to be another memory.
+    /// How often the node turned out to be another memory (M7).
     epoch: u64,
     waiting: BTreeMap<u64, oneshot::Sender<Answer>>,
 }
@@ -83,21 +80,21 @@ struct Inner {
     links: Vec<Link>,
     writes: BTreeMap<u64, oneshot::Sender<Written>>,
     next_id: u64,
-    /// The acquire that is being polled, and the last owner token it has sent.
+    /// The acquire that is being polled, and the last owner token of each.
     acquire: Option<u32>,
     owners: BTreeMap<u32, OwnerToken>,
     acquires: HashMap<OwnerToken, u32>,
-    /// When something that lets a key live was last sent under an owner token, in microseconds.
+    /// When a request that sets or extends a key was last sent, in microseconds.
     last_sent: HashMap<OwnerToken, i64>,
     leases: Vec<(usize, LeaseHandle)>,
-    /// W2: by server and number.
+    /// By server and number (W2).
     listeners: BTreeMap<(usize, u64), (Arc<str>, Listener)>,
 }
 
 pub(crate) struct Desk {
     inner: Mutex<Inner>,
     pub(crate) sent: Notify,
-    /// P, in microseconds.
+    /// The look period (P), in microseconds.
     look_period: i64,
     start: Instant,
     /// How long the client has been suspended, in milliseconds.
@@ -105,7 +102,7 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// On the client's runtime.
+    /// To be called on the client's runtime.
     pub(crate) fn new(servers: usize, look_period: Duration) -> Arc<Desk> {
         let link = |_| Link {
             up: false,
@@ -138,22 +135,22 @@ impl Desk {
         })
     }
 
-    /// True time in milliseconds, while the client runs.
+    /// Returns the true time in milliseconds, while the client runs.
     pub(crate) fn now(&self) -> u64 {
         self.awake() + self.slept()
     }
 
-    /// The same without suspensions: what its timers go by.
+    /// Returns the time without suspensions, by which timers go.
     pub(crate) fn awake(&self) -> u64 {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// For a timer.
+    /// Returns the timers' instant for a true time.
     pub(crate) fn instant(&self, now: u64) -> Instant {
         self.start + Duration::from_millis(now.saturating_sub(self.slept()))
     }
 
-    /// In microseconds of true time. May be before the beginning, for those who have been suspended.
+    /// Returns the true time of an instant, in microseconds. After a suspension, it may be negative.
     pub(crate) fn moment(&self, instant: std::time::Instant) -> i64 {
         let start = self.start.into_std();
         let after = instant.saturating_duration_since(start).as_micros() as i64;
@@ -199,12 +196,12 @@ impl Desk {
         }
     }
 
-    /// What it listens to, where it still does.
+    /// Returns a listener and its key. `None` if it has stopped.
     pub(crate) fn listener(&self, server: usize, id: u64) -> Option<(Arc<str>, Listener)> {
         self.inner().listeners.get(&(server, id)).cloned()
     }
 
-    /// It is told nothing by this server from now on; what it would like to listen to.
+    /// Tells all listeners on a server that the connection is gone. Returns their numbers.
     pub(crate) fn deaf(&self, server: usize) -> Vec<u64> {
         let deaf: Vec<(u64, Listener)> = (self.inner().listeners)
             .range((server, 0)..=(server, u64::MAX))
@@ -222,7 +219,7 @@ impl Desk {
         }
     }
 
-    /// A server has answered. `false` if nobody listens on that connection any more.
+    /// Passes an answer on. Returns `false` if the connection is gone or the call no longer waits.
     pub(crate) fn answered(&self, call: &Call, answer: Answer, time: Option<i64>) -> bool {
         let received = self.local();
         let mut inner = self.inner();
@@ -241,7 +238,6 @@ impl Desk {
         true
     }
 
-    /// A connection is there, and the server behind it was looked at.
     pub(crate) fn connected(&self, server: usize, probe: &Probe) {
         let received = self.local();
         let link = &mut self.inner().links[server];
@@ -256,7 +252,7 @@ impl Desk {
         link.looked = probe.sent_local;
     }
 
-    /// What the client has found when it looked at the node again. `false` if that is not the memory that it uses there.
+    /// Records a look. Returns `false` if the node has another memory than the client uses there.
     pub(crate) fn looked(
         &self,
         server: usize,
@@ -275,7 +271,7 @@ impl Desk {
         is_known
     }
 
-    /// What the client takes the node for, while it is connected, and in which run.
+    /// Returns the memory and the run that the client knows. `None` while it is not connected.
     pub(crate) fn memory(&self, server: usize) -> Option<(MemoryId, u32)> {
         let link = &self.inner().links[server];
         link.memory
@@ -284,7 +280,7 @@ impl Desk {
             .map(|(id, _)| (*id, link.run))
     }
 
-    /// A connection has ended. `false` if it had already.
+    /// Records the end of a connection. Returns `false` if it had ended already.
     pub(crate) fn disconnected(&self, server: usize, connection: u32) -> bool {
         let waiting = {
             let link = &mut self.inner().links[server];
@@ -302,7 +298,6 @@ impl Desk {
         true
     }
 
-    /// Whether an answer is still waited for.
     pub(crate) fn waits_for(&self, call: &Call) -> bool {
         let link = &self.inner().links[call.server];
         link.up && link.connection == call.connection && link.waiting.contains_key(&call.id)
@@ -312,7 +307,7 @@ impl Desk {
         self.inner().links[server].connection
     }
 
-    /// What was set under this token was set for this acquire.
+    /// Returns the acquire that an owner token was made for.
     pub(crate) fn acquire_of(&self, owner: OwnerToken) -> Option<u32> {
         self.inner().acquires.get(&owner).copied()
     }

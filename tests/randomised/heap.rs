@@ -1,10 +1,10 @@
-//! What is going to happen, in order of time.
+//! The future events, in order of time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 struct Entry<E> {
-    /// Time, a tie-break by chance, and the order of coming.
+    /// The time, a random tie-break, and the order of insertion.
     at: (u64, u32, u64),
     event: E,
 }
@@ -29,14 +29,14 @@ impl<E> Ord for Entry<E> {
     }
 }
 
-/// One queue of what concerns everybody, and one for each client: a client may run ahead of what concerns only others.
+/// One queue for events that concern all clients, and one for each client: a client may run ahead of the others' events.
 pub(crate) struct Heap<E> {
     common: BinaryHeap<Reverse<Entry<E>>>,
     own: Vec<BinaryHeap<Reverse<Entry<E>>>>,
     count: u64,
 }
 
-/// The end of one direction of a connection, behind which everything later queues.
+/// The last event in one direction of a connection. Later ones queue behind it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tail {
     time: u64,
@@ -52,7 +52,7 @@ impl<E> Heap<E> {
         }
     }
 
-    /// For one client, or for everybody.
+    /// Adds an event for one client, or for all (`None`).
     pub(crate) fn push(&mut self, client: Option<usize>, time: u64, tie: u32, event: E) {
         self.count += 1;
         let at = (time, tie, self.count);
@@ -63,7 +63,7 @@ impl<E> Heap<E> {
         queue.push(Reverse(Entry { at, event }));
     }
 
-    /// T1: never before what went the same way earlier.
+    /// Adds an event behind all earlier ones in the same direction of a connection (T1).
     pub(crate) fn push_behind(&mut self, client: usize, tail: &mut Tail, time: u64, tie: u32, event: E) {
         *tail = match time.cmp(&tail.time) {
             Ordering::Greater => Tail { time, tie },
@@ -76,7 +76,7 @@ impl<E> Heap<E> {
         self.push(Some(client), tail.time, tail.tie, event);
     }
 
-    /// When something happens next that concerns the client.
+    /// Returns the time of the next event that concerns the client.
     pub(crate) fn horizon(&self, client: usize) -> u64 {
         let next = |queue: &BinaryHeap<Reverse<Entry<E>>>| {
             queue.peek().map_or(u64::MAX, |Reverse(entry)| entry.at.0)

@@ -1,18 +1,18 @@
-//! What has happened in a run: grants, counts, and whatever should not have been.
+//! The record of a run: grants, counts and violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
-/// How a lease ended, other than by being lost.
+/// How a lease ended that was not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Released,
     Dropped,
-    /// As if its process had died.
+    /// Leaked, as if its process had died.
     Forgotten,
 }
 
-/// One lease. Times are true ones: moments in microseconds, others in milliseconds.
+/// One lease, in true time: milliseconds, unless a field says microseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) client: usize,
@@ -22,14 +22,14 @@ pub(crate) struct Grant {
     /// When the acquire was called, and when it returned.
     pub(crate) began: u64,
     pub(crate) returned: u64,
-    /// What a send adds to the deadline at most, in microseconds.
+    /// How far after its send a request can set the deadline, in microseconds.
     pub(crate) believable: i64,
-    /// As the lease had it last, in microseconds.
+    /// The last deadline seen, in microseconds.
     pub(crate) deadline: i64,
-    /// It has been earlier than it was before.
+    /// The deadline was seen to become earlier.
     pub(crate) lowered: bool,
     pub(crate) ended: Option<(u64, End)>,
-    /// When it was announced as lost, and whether because a clock was put forward.
+    /// When the loss was reported, and whether because a clock was put forward.
     pub(crate) lost: Option<(u64, bool)>,
 }
 
@@ -40,7 +40,6 @@ impl Grant {
     }
 }
 
-/// Counts by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally(pub(crate) BTreeMap<&'static str, u64>);
 
@@ -64,9 +63,9 @@ impl Tally {
 pub(crate) struct Book {
     pub(crate) grants: Vec<Grant>,
     pub(crate) tally: Tally,
-    /// Acquires that were given up, by client.
+    /// Cancelled acquires, by client.
     pub(crate) cancelled: BTreeSet<(usize, u32)>,
-    /// Acquires of leases that were forgotten, and the clients that did so.
+    /// Acquires whose leases were leaked, and the clients that did so.
     pub(crate) forgotten: BTreeSet<u32>,
     pub(crate) leaky: BTreeSet<usize>,
     pub(crate) violations: Vec<String>,
@@ -86,7 +85,6 @@ impl Book {
     }
 }
 
-/// Shared by all that take part in a run.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Mutex<Book>);
 

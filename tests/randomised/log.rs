@@ -1,9 +1,8 @@
-//! What happened in a run: a hash of all of it, and the text on demand.
+//! The log of a run: a hash of all events, and their text on request.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Lines kept.
 const MOST: usize = 200_000;
 
 #[derive(Debug)]
@@ -20,7 +19,7 @@ impl Log {
         }
     }
 
-    /// Owner tokens are random, and must not be among the numbers.
+    /// `numbers` must not contain owner tokens: they are random.
     pub(crate) fn note(&mut self, now: u64, numbers: &[u64], text: impl FnOnce() -> String) {
         for number in [now].iter().chain(numbers) {
             self.hash = (self.hash ^ number)

@@ -1,13 +1,13 @@
-//! The whole protocol, simulated: several clients of the library and several servers, on clocks of their own, with what can
-//! go wrong between them. Everything in a run follows from its seed.
+//! Simulates the whole protocol: clients of the library and servers, each on its own clock, with faults between them. The seed
+//! determines the run.
 //!
 //! ```text
-//! cargo test --features testbed,simulation --test randomised                          20 seconds of it, or QUORLOCK_SIM_SECONDS, or QUORLOCK_SIM_SEEDS
-//! QUORLOCK_SIM_SEED=7 cargo test --features testbed,simulation --test randomised      one run, and all that happened in it
-//! make simulate SECONDS=600                            optimised, and longer
+//! cargo test --features testbed,simulation --test randomised     20 s, QUORLOCK_SIM_SECONDS, or QUORLOCK_SIM_SEEDS runs
+//! QUORLOCK_SIM_SEED=7 cargo test [...] --test randomised         one run, with its log
+//! make simulate SECONDS=600                                      optimised, and longer
 //! ```
 //!
-//! `plan.rs` says what may go wrong, `check.rs` what has to hold all the same.
+//! `plan.rs` has the faults, `check.rs` the invariants.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod check;
@@ -26,7 +26,7 @@ mod world;
 #[path = "../common/node_model/mod.rs"]
 mod node_model;
 
-/// The library's own, not copies.
+/// The library's own modules, not copies.
 #[allow(dead_code, unreachable_pub, unused_imports)]
 #[path = "../../src/protocol/memory.rs"]
 mod memory;
@@ -47,19 +47,19 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use report::Report;
 use world::{Outcome, World};
 
-/// More make no sense in passing.
+/// The number of seeds, unless the environment sets a time or a number.
 const SEEDS: u64 = 20_000;
 const SECONDS: u64 = 20;
 const THREADS: u64 = 2;
 
 thread_local! {
-    /// The library's tasks may panic without anybody noticing.
+    /// Panics of the library's tasks, which nothing else would show.
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // They use both cores by themselves, and report as they go.
+    // One test at a time: each uses both cores, and prints its progress.
     arguments.test_threads = Some(1);
     panic::set_hook(Box::new(|panic| {
         PANICS.with_borrow_mut(|panics| panics.push(panic.to_string()))
@@ -83,7 +83,7 @@ fn number(name: &str) -> Option<u64> {
     )
 }
 
-/// One run, and what was wrong in it.
+/// Runs one seed. `Err` if the simulation itself panicked.
 fn run(seed: u64, with_text: bool) -> Result<Outcome, String> {
     PANICS.take();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| World::new(seed, with_text).run()));
@@ -105,7 +105,8 @@ fn check(seed: u64) -> Result<Outcome, Failed> {
     let profile = outcome.plan.profile;
     let violations = outcome.book.violations.join("\n  ");
     Err(format!(
-        "seed {seed} ({profile}):\n  {violations}\nAll that happened: QUORLOCK_SIM_SEED={seed} cargo test --features testbed,simulation --test randomised"
+        "seed {seed} ({profile}):\n  {violations}\n\
+         Log: QUORLOCK_SIM_SEED={seed} cargo test --features testbed,simulation --test randomised"
     )
     .into())
 }
@@ -119,12 +120,12 @@ fn tell(seed: u64) -> Result<(), Failed> {
     check(seed).map(drop)
 }
 
-/// Lines of a seed and why it is there.
+/// Each line of the file has a seed and a reason.
 fn once_failed() -> Result<(), Failed> {
     let lines = include_str!("seeds.txt").lines();
     for line in lines.filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
         let seed = line.split_whitespace().next().unwrap_or_default();
-        check(seed.parse().map_err(|_| format!("no seed: {line:?}"))?)?;
+        check(seed.parse().map_err(|_| format!("not a seed: {line:?}"))?)?;
     }
     Ok(())
 }
@@ -132,7 +133,7 @@ fn once_failed() -> Result<(), Failed> {
 fn the_same_again() -> Result<(), Failed> {
     for seed in 0..36 {
         let (first, second) = (run(seed, false)?, run(seed, false)?);
-        // Where clocks are set, all leases of a client hear of it at once, and the runtime wakes them in an order of its own.
+        // Where clocks are set, all leases of a client are notified at once, and the runtime wakes them in any order.
         if first.plan.clocks_behave && first.log.hash() != second.log.hash() {
             return Err(format!("seed {seed} is a different run each time").into());
         }
@@ -140,7 +141,7 @@ fn the_same_again() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Until the time is up, or the seeds are.
+/// Runs seeds until the time or the number is reached.
 fn many() -> Result<(), Failed> {
     let seconds = number("QUORLOCK_SIM_SECONDS");
     let most = if seconds.is_some() { u64::MAX } else { SEEDS };

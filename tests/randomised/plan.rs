@@ -1,4 +1,4 @@
-//! What a run is made of, all of it from its seed.
+//! The settings and faults of a run, drawn from its seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,6 @@ use crate::server::{Memory, ServerClock};
 const EPOCH: i64 = 1_795_000_000_000_000;
 pub(crate) const LONGEST_TTL: u64 = 2_000;
 
-/// Which faults a run may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Profile {
     Calm,
@@ -50,12 +49,12 @@ impl fmt::Display for Profile {
     }
 }
 
-/// How long a message takes one way, in milliseconds.
+/// The one-way latency of messages, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Latency {
     Constant(u64),
     Jitter(u64, u64),
-    /// Mostly this, but one in so many takes up to that.
+    /// The usual latency; one message in so many takes up to the third number longer.
     Tail(u64, u64, u64),
 }
 
@@ -81,7 +80,7 @@ impl Latency {
     }
 }
 
-/// What is to go wrong; times in milliseconds.
+/// A fault. Times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
     Crash {
@@ -100,16 +99,15 @@ pub(crate) enum Trouble {
         back: bool,
         time: u64,
     },
-    /// The connection breaks, and nothing else.
+    /// Only the connection breaks.
     Break {
         client: usize,
         server: usize,
     },
-    /// All data is deleted; nothing else happens.
     Flush {
         server: usize,
     },
-    /// The server's clock is set, by so many milliseconds.
+    /// The server's clock is set by this many milliseconds.
     Step {
         server: usize,
         by: i64,
@@ -126,10 +124,10 @@ pub(crate) struct Plan {
     pub(crate) profile: Profile,
     pub(crate) clients: usize,
     pub(crate) tasks: Vec<usize>,
-    /// Whether each resource is used with fencing.
+    /// Whether a resource is used with fencing.
     pub(crate) fenced: Vec<bool>,
     pub(crate) ttl: (u64, u64),
-    /// Until when there are troubles and new acquires.
+    /// The end of faults and new acquires.
     pub(crate) until: u64,
     pub(crate) guard: Option<Duration>,
     pub(crate) retention: Duration,
@@ -138,11 +136,11 @@ pub(crate) struct Plan {
     pub(crate) clocks: Vec<ServerClock>,
     pub(crate) durable: Vec<bool>,
     pub(crate) troubles: Vec<(u64, Trouble)>,
-    /// Clocks run at about the same rate, and nobody sets them.
+    /// Clocks run at about the same rate, and are never set.
     pub(crate) clocks_behave: bool,
-    /// No server forgets anything.
+    /// No server loses data.
     pub(crate) memory_intact: bool,
-    /// As far as fencing counters go: servers that start them anew have clocks that agree.
+    /// Tokens rise: lost counters start anew ahead of the old ones.
     pub(crate) counters_keep_order: bool,
 }
 
@@ -155,7 +153,7 @@ impl Plan {
         let clients = rng.usize(2..=4);
         let clocks_behave = !profile.has(Profile::Clocks) || (profile == Profile::Everything && rng.bool());
         let forgets = profile.has(Profile::Crashes) && rng.u8(..3) > 0;
-        // Only where the servers' clocks agree do counters that were lost start again ahead of where they were.
+        // Lost counters start ahead of the old ones only if the servers' clocks agree.
         let agree = forgets || rng.bool();
         let shortest = [200, 200, 500, 1_000][rng.usize(..4)];
         let longest = rng.u64(shortest..=LONGEST_TTL);
@@ -201,13 +199,13 @@ impl Plan {
         plan
     }
 
-    /// P, as `src/redis/mod.rs` has it.
+    /// Returns the look period (P). The library's lower bound is 500 ms.
     pub(crate) fn look_period(&self) -> Duration {
         let window = self.guard.unwrap_or(Duration::from_secs(30));
         (window / 6).clamp(Duration::from_millis(250), Duration::from_secs(5))
     }
 
-    /// I1 holds.
+    /// Returns whether leases must not overlap (I1).
     pub(crate) fn excludes(&self) -> bool {
         self.clocks_behave && (self.memory_intact || self.guard.is_some())
     }
@@ -230,7 +228,7 @@ impl Plan {
         if has(Profile::Pauses) {
             kinds.extend([5, 5]);
         }
-        // Some runs have clocks that run at rates of their own, and nothing else.
+        // In some runs, clocks run at different rates, and nothing else happens to them.
         if has(Profile::Clocks) && !self.clocks_behave && rng.u8(..4) > 0 {
             kinds.extend([6, 6]);
         }

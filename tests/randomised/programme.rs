@@ -1,4 +1,4 @@
-//! What clients do with locks.
+//! What the clients do with locks.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ledger::{End, Grant, Ledger};
 use crate::plan::{LONGEST_TTL, Plan, Profile};
 use crate::store::{Write, Written};
 
-/// Longer than all others together hold a lock in a calm run.
+/// In a calm run, longer than all other tasks together hold a lock.
 const LONG: u64 = 20_000;
 
 pub(crate) struct Programme {
@@ -34,7 +34,7 @@ pub(crate) fn name(resource: usize) -> String {
 }
 
 impl Programme {
-    /// Locks and unlocks until the time of troubles is over, then shuts down.
+    /// Uses locks until the time of faults is over, then shuts down.
     pub(crate) async fn work(self: Arc<Self>, redlock: Redlock, mut rng: Rng) {
         let mut tasks = JoinSet::new();
         for _ in 0..self.plan.tasks[self.client] {
@@ -55,7 +55,7 @@ impl Programme {
         self.shut_down(redlock).await;
     }
 
-    /// I6: when everything is healed, every lock is to be had.
+    /// After all faults, acquires every lock (I6).
     pub(crate) async fn finish(self: Arc<Self>, redlock: Redlock) {
         for resource in 0..self.plan.fenced.len() {
             let acquire = self.ledger.book().next_acquire();
@@ -70,14 +70,14 @@ impl Programme {
                     self.ended(grant, End::Released);
                     let _ = lease.release().await;
                 }
-                // A key whose server's clock was put back outlives everybody.
+                // A key outlives the run if its server's clock was put back.
                 Err(_) if !self.plan.clocks_behave => self
                     .ledger
                     .book()
                     .tally
                     .count("held by a clock that was put back"),
                 Err(error) => self.violated(format!(
-                    "I6: client {} did not get {} in the end: {error}",
+                    "I6: client {} did not get {} after all faults: {error}",
                     self.client,
                     name(resource)
                 )),
@@ -86,7 +86,7 @@ impl Programme {
         self.shut_down(redlock).await;
     }
 
-    /// I5.
+    /// Shuts down, which must end in time (I5).
     async fn shut_down(&self, redlock: Redlock) {
         let began = self.desk.now();
         redlock.shutdown().await;
@@ -173,7 +173,7 @@ impl Programme {
         });
         if self.plan.profile == Profile::Calm && limit == LONG {
             book.violated(format!(
-                "I6: client {} did not get it in {LONG} ms: {error}",
+                "I6: client {} did not get the lock in {LONG} ms: {error}",
                 self.client
             ));
         }
@@ -203,7 +203,7 @@ impl Programme {
         grant
     }
 
-    /// To be said before it is done.
+    /// Records the end of a lease. To be called before the end.
     fn ended(&self, grant: usize, end: End) {
         let now = self.desk.now();
         let lease = self
@@ -221,7 +221,6 @@ impl Programme {
         self.desk.let_go(grant);
     }
 
-    /// I4: takes down when it is announced that a lease is lost.
     fn watch(&self, lease: &Lease, grant: usize) -> tokio::task::JoinHandle<()> {
         let (lease, desk, ledger) = (lease.handle(), self.desk.clone(), self.ledger.clone());
         tokio::spawn(async move {
@@ -252,7 +251,7 @@ impl Programme {
         let watch = self.watch(&lease, grant);
         let ttl = lease.ttl().as_millis() as u64;
         let until = self.desk.now() + rng.u64(0..=if watchdog || manual { ttl * 2 } else { ttl * 5 / 4 });
-        // Some look before they write, as they should not rely on.
+        // Some holders check the lease before they write, which alone is not safe.
         let looks = rng.bool();
         loop {
             if let Some(token) = lease.fencing_token()
@@ -305,7 +304,7 @@ impl Programme {
                 return;
             }
             8 => {
-                // Until it is lost, if nobody else renews it.
+                // Without a watchdog, until the lease is lost.
                 if !watchdog {
                     lease.lost().await;
                 }

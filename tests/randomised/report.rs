@@ -1,4 +1,4 @@
-//! What many runs have shown.
+//! The results of many runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use crate::ledger::Tally;
 use crate::plan::Profile;
 use crate::world::Outcome;
 
-/// What has to occur now and then: otherwise, nothing is shown by its not going wrong.
+/// What must occur now and then: otherwise, the runs prove nothing about it.
 const SOMETIMES: [&str; 28] = [
     "contention: held",
     "takeover after a loss",
@@ -69,7 +69,7 @@ impl Report {
         self.failures.extend(other.failures);
     }
 
-    /// What is rare is missed only after so many runs.
+    /// Returns an error if a run has failed, or if something is missing after [`MANY`] runs.
     pub(crate) fn verdict(&self) -> Result<(), String> {
         if !self.failures.is_empty() {
             return Err(self.failures.join("\n\n"));

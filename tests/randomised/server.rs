@@ -1,4 +1,4 @@
-//! A simulated server: `src/redis/lock.lua`, on a clock and with a memory of its own.
+//! A simulated server: `src/redis/lock.lua` on its own clock and data.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,18 +12,17 @@ use crate::node_model::{self, Keyspace, Snapshot};
 use crate::plan::Plan;
 
 const ONE_SECOND: i64 = 1_000_000;
-/// What the keys of registrations begin with.
 const REGISTRATION: &str = "quorlock:#client";
-/// How often the state is kept for servers that may come back with an older one, in milliseconds, and for how long.
+/// How often the state is saved for restarts with older data, and for how long, in milliseconds.
 const KEEPS_EVERY: u64 = 50;
 const KEEPS_FOR: u64 = 1_100;
 
-/// A clock of its own, in microseconds since 1970.
+/// A server's clock, in microseconds since 1970.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerClock {
-    /// What it shows at the beginning, and what it was set by since.
+    /// The time at the start, plus all steps.
     pub(crate) base: i64,
-    /// How much faster than true time it runs, in millionths.
+    /// How much faster than true time the clock runs, in millionths.
     pub(crate) ppm: i64,
 }
 
@@ -37,24 +36,22 @@ impl ServerClock {
 /// How a lock's key was set, beside what the server knows of it.
 #[derive(Debug)]
 pub(crate) struct Mark {
-    /// The client that set it.
     pub(crate) client: usize,
-    /// It was set after its caller had given up waiting.
+    /// It was set after the caller's budget.
     late: bool,
-    /// It came back with an older state, whether or not it had been deleted.
+    /// It came back with older data, and may have been deleted.
     pub(crate) ghost: bool,
 }
 
-/// What a crash does to what the server knew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Kept,
     Lost,
-    /// As it was so many milliseconds ago.
+    /// The data as it was so many milliseconds ago.
     Older(u64),
 }
 
-/// Somebody who is to be told of the releases of a key.
+/// A client that listens for announcements about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ear {
     pub(crate) client: usize,
@@ -62,7 +59,7 @@ pub(crate) struct Ear {
     pub(crate) id: u64,
 }
 
-/// What of interest has happened on a server.
+/// Effects of a request that its answer does not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Happened {
     pub(crate) healed: bool,
@@ -76,13 +73,12 @@ pub(crate) struct Server {
     pub(crate) clock: ServerClock,
     pub(crate) up: bool,
     pub(crate) stopped: bool,
-    /// Counts its starts.
+    /// The number of starts.
     pub(crate) run: u32,
-    /// It writes everything to disk before it answers.
+    /// The server writes everything to disk before it answers.
     pub(crate) durable: bool,
-    /// What arrived while it was stopped.
+    /// Requests that arrived while the server was stopped.
     pub(crate) inbox: VecDeque<(usize, Call)>,
-    /// W2: which clients listen to which key.
     pub(crate) audience: Vec<Ear>,
     keyspace: Keyspace,
     marks: BTreeMap<OwnerToken, Mark>,
@@ -90,7 +86,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// With a memory that began an hour ago.
+    /// Returns a server whose memory began an hour ago.
     pub(crate) fn new(clock: ServerClock, durable: bool, id: MemoryId) -> Self {
         let since = clock.micros(0) - 3_600 * ONE_SECOND;
         let mut server = Server {
@@ -129,8 +125,8 @@ impl Server {
             .execute(&["SET", &lock_script::record_key(), record]);
     }
 
-    /// What is known of the server when a client connects to it: its record, which is made or moved if need be (M1). And
-    /// whether it was.
+    /// Connects a client, and makes or moves the record if necessary (M1). Returns what the client finds, and how the record was
+    /// changed.
     pub(crate) fn identify(
         &mut self,
         now: u64,
@@ -181,7 +177,7 @@ impl Server {
         (probe, written.map(|_| finding))
     }
 
-    /// What a client finds that looks at the server again (M3). If it takes it for that memory, it registers.
+    /// Executes a look (M3). Registers the client if it expects this memory.
     pub(crate) fn look(
         &mut self,
         now: u64,
@@ -201,14 +197,13 @@ impl Server {
         self.keyspace.string(&lock_script::record_key())?.parse().ok()
     }
 
-    /// M4, as far as a later start of the server looks at it.
+    /// Registers a client (M4). Only later starts of the server depend on that.
     fn register(&mut self, client: usize, plan: &Plan) {
         let life = plan.guard.unwrap_or_default() + plan.look_period();
         let (key, life) = (format!("{REGISTRATION}{client}"), life.as_millis().to_string());
         self.keyspace.execute(&["SET", &key, "", "PX", &life]);
     }
 
-    /// FLUSHALL.
     pub(crate) fn flush(&mut self) {
         self.keyspace.restore(Snapshot::default());
     }
@@ -243,7 +238,7 @@ impl Server {
         self.kept.clear();
     }
 
-    /// The locks' keys that are set and not expired.
+    /// Returns the locks' keys that are set and not expired.
     pub(crate) fn keys(&mut self, now: u64) -> impl Iterator<Item = (&str, OwnerToken, &Mark)> {
         self.keyspace.now = self.clock.micros(now);
         self.keyspace.strings().filter_map(|(key, value)| {
@@ -252,7 +247,7 @@ impl Server {
         })
     }
 
-    /// The answer, and the server's time where the script tells it.
+    /// Runs the lock script. Returns the answer, the server's time if the script looked at it, and further effects.
     pub(crate) fn execute(
         &mut self,
         now: u64,

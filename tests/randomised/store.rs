@@ -1,8 +1,7 @@
-//! A store that checks fencing tokens: it accepts none that is smaller than the largest it has seen.
+//! A store that checks fencing tokens: it refuses those that are smaller than the largest it has seen.
 
 use std::collections::BTreeMap;
 
-/// One write under a lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub(crate) resource: usize,

@@ -1,4 +1,4 @@
-//! One run: clients, servers and what is between them, event by event.
+//! One run: clients, servers and the network, event by event.
 
 mod announcements;
 pub(crate) mod event;
@@ -25,10 +25,9 @@ use crate::store::Store;
 use event::Event;
 use network::Wire;
 
-/// What is left of a client is looked at so long after it says that it is done: the library looks for suspensions every
-/// tenth of a second.
+/// How long after its end a client is audited: the library looks for suspensions every 100 ms.
 const SETTLES_IN: u64 = 110;
-/// A run that is not over by then never will be.
+/// A run that takes longer will not end.
 const GIVE_UP: u64 = 60_000;
 
 pub(crate) struct World {
@@ -39,20 +38,18 @@ pub(crate) struct World {
     heap: Heap<Event>,
     clients: Vec<Client>,
     servers: Vec<Server>,
-    /// Which acquires were sent to which server.
     asked: HashSet<(OwnerToken, usize)>,
     wires: Vec<Vec<Wire>>,
     store: Store,
     accepted: check::Accepted,
     log: Log,
-    /// When a memory began, or went on in another process.
+    /// When a memory last began, or went on in another process.
     last_record: u64,
-    /// So many clients have run their last phase.
+    /// The number of clients that have finished their last phase.
     finished: usize,
     events: u64,
 }
 
-/// How a run went.
 pub(crate) struct Outcome {
     pub(crate) plan: Arc<Plan>,
     pub(crate) book: Book,
@@ -63,7 +60,7 @@ pub(crate) struct Outcome {
 
 impl World {
     pub(crate) fn new(seed: u64, with_text: bool) -> World {
-        // The library's choices: of delays.
+        // The library draws its delays from this generator.
         fastrand::seed(seed);
         let plan = Arc::new(Plan::of(seed));
         let mut rng = Rng::with_seed(seed);
@@ -104,7 +101,6 @@ impl World {
         world
     }
 
-    /// Until everybody is done.
     pub(crate) fn run(mut self) -> Outcome {
         while self.finished < self.clients.len() {
             for client in 0..self.clients.len() {
@@ -117,7 +113,7 @@ impl World {
             self.events += 1;
             self.handle(event);
             if self.now > self.plan.until + GIVE_UP {
-                self.violated("I5: the clients do not come to an end".into());
+                self.violated("I5: the clients do not end".into());
             }
             if !self.ledger.book().violations.is_empty() {
                 break;
@@ -148,7 +144,7 @@ impl World {
         self.ledger.book().tally.count(what);
     }
 
-    /// Up to the next event: by what it sends, a client brings that nearer.
+    /// Runs a client up to the next event. What it sends may bring that nearer.
     fn let_run(&mut self, client: usize) {
         let mut turns = 0;
         while self.clients[client].frozen.is_none() {
@@ -163,7 +159,7 @@ impl World {
         }
     }
 
-    /// What a client has sent, and how its leases stand.
+    /// Takes what a client has sent, and checks its leases (I4).
     fn collect(&mut self, client: usize) {
         let now = self.clients[client].time;
         for parcel in self.clients[client].take_outbox() {
@@ -187,7 +183,7 @@ impl World {
             let grant = &mut book.grants[glance.grant];
             grant.see(glance.deadline);
             let grant = grant.clone();
-            book.tally.count("I4 looked at");
+            book.tally.count("I4 checked");
             if !glance.is_held {
                 continue;
             }
@@ -197,7 +193,7 @@ impl World {
                 .map_or(0, |owner| desk.last_sent(owner));
             if local >= glance.deadline || glance.deadline > sent + grant.believable {
                 book.violated(format!(
-                    "I4: client {client} takes {grant:?} for held at {local}, last sent at {sent}"
+                    "I4: client {client} sees {grant:?} as held at {local}, last sent at {sent}"
                 ));
             }
         }
@@ -288,7 +284,7 @@ impl World {
         }
     }
 
-    /// I5: what is left when a client has shut down.
+    /// Checks what a client has left after its shutdown (I5).
     fn audit(&mut self, client: usize) {
         self.log.note(self.now, &[10, client as u64], || {
             format!("client {client} is done")
@@ -296,7 +292,7 @@ impl World {
         let mut book = self.ledger.book();
         let leaky = book.leaky.contains(&client);
         let tasks = self.clients[client].alive_tasks();
-        book.tally.count("I5 looked at");
+        book.tally.count("I5 checked");
         if tasks > 0 && !leaky {
             book.violated(format!("I5: client {client} is done, but has {tasks} tasks"));
         }
@@ -325,7 +321,7 @@ impl World {
                 );
             }
         } else if self.clients.iter().all(|client| client.phases == 1) {
-            // What clients left behind expires, and servers may grant again.
+            // By then, leftovers have expired, and servers give locks again.
             let guard = self.plan.guard.unwrap_or_default() + self.plan.look_period();
             let ready =
                 (self.last_record + guard.as_millis() as u64 + 2_500).max(self.now + LONGEST_TTL + 500);

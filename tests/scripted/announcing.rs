@@ -1,4 +1,4 @@
-//! W2: nodes tell of releases, so that those who wait elsewhere need not ask.
+//! Nodes announce releases, so waiters in other processes need not poll (W2).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,25 +20,24 @@ type Waiting = JoinHandle<Result<Lease, AcquireError>>;
 
 const KEY: &str = "quorlock:job";
 
-/// A release, as an earlier version announces it.
+/// Returns a release as an earlier version announces it.
 fn released(kind: ReleaseKind) -> Announcement {
     Announcement::Release(OwnerToken::random(), ReleaseNotice { kind, turn: None })
 }
 
-/// One process has it, and one of another waits for it.
 async fn held_and_waited_for(servers: &[Arc<Server>]) -> (Lease, Waiting) {
     let (holder, waiter) = (manager(servers), manager(servers));
     let lease = holder.lock("job").acquire().await.unwrap();
     (lease, tokio::spawn(waiter.lock("job").acquire()))
 }
 
-/// It is released, and the next one has it within this time.
+/// Asserts that the waiter gets the lock within this time after the release.
 async fn passes_on(lease: Lease, waiting: Waiting, within: Duration) {
     let _ = lease.release().await;
     let _ = timeout(within, waiting).await.unwrap().unwrap().unwrap();
 }
 
-/// For a while, beyond what was asked `before`.
+/// Asserts that for five seconds no acquire is sent, after those `before`.
 async fn nobody_asks(servers: &[Arc<Server>], before: usize) {
     sleep(ms(5_000)).await;
     assert_eq!(asked(servers), before);
@@ -56,14 +55,14 @@ async fn a_waiter_elsewhere_is_told_and_asks_at_once() {
         let given_up = Instant::now();
         let _ = lease.release().await;
         let next = waiting.await.unwrap().unwrap();
-        // There and out again; there and back. Timers have the resolution of a millisecond.
+        // Release, announcement, request, answer. Timers have the resolution of a millisecond.
         assert!(
             given_up.elapsed() <= ms(4 * ONE_WAY + 8),
             "{:?}",
             given_up.elapsed()
         );
         let _ = next.release().await;
-        // Until nobody remembers who was waiting.
+        // Until both processes have forgotten each other's waiters.
         sleep(ms(3_000)).await;
     }
 }
@@ -83,13 +82,13 @@ async fn while_nobody_releases_nobody_asks() {
     sleep(ms(1_000)).await;
     let before = asked(&servers);
     nobody_asks(&servers, before).await;
-    // In case that they are not told after all, they do ask now and then.
+    // In case a notification was lost, they still poll, every 8 to 16 seconds.
     sleep(ms(60_000)).await;
     let later = asked(&servers) - before;
     assert!((4 * 5 * 3..4 * 5 * 10).contains(&later), "{later}");
 }
 
-/// Of one process, nobody asks at all while another one of it has it.
+/// While a process holds the lock, its own waiters do not ask the nodes.
 #[tokio::test(start_paused = true)]
 async fn in_one_process_nobody_asks_twice() {
     let servers = servers(5);
@@ -100,7 +99,7 @@ async fn in_one_process_nobody_asks_twice() {
         let _ = lease.release().await;
     });
     join_all(works).await;
-    // One each, and one that found it held.
+    // One for each grant, and one that was refused.
     assert_eq!(asked(&servers), 5 * 51);
 }
 
@@ -127,7 +126,7 @@ async fn two_silent_nodes_of_five_make_no_difference() {
     passes_on(lease, waiting, ms(4 * ONE_WAY + 8)).await;
 }
 
-/// What a few nodes say may be a lie, or a leftover.
+/// Announcements of a few nodes may be forged, or about leftovers.
 #[tokio::test(start_paused = true)]
 async fn a_minority_of_nodes_makes_nobody_ask() {
     let servers = servers(5);
@@ -146,7 +145,7 @@ async fn a_minority_of_nodes_makes_nobody_ask() {
     passes_on(lease, waiting, ms(4 * ONE_WAY + 8)).await;
 }
 
-/// Somebody says again and again that the lock is passed on, on all nodes; but the holder has died.
+/// Every node announces hand-overs without end, but the holder has died.
 #[tokio::test(start_paused = true)]
 async fn whatever_is_announced_a_lock_that_has_expired_is_asked_for() {
     for nodes in [1, 3, 5] {
@@ -168,11 +167,11 @@ async fn whatever_is_announced_a_lock_that_has_expired_is_asked_for() {
         });
         let lease = timeout(ms(2_500), waiting).await;
         saying.abort();
-        let _ = lease.expect("nobody asks").unwrap().unwrap().release().await;
+        let _ = lease.expect("no waiter asked").unwrap().unwrap().release().await;
     }
 }
 
-/// Acquires in some seconds in which nodes take longer than they are given, so that nobody can have the lock.
+/// Returns the number of acquires in six seconds in which nodes exceed their budgets, so that no attempt can succeed.
 async fn asked_in_an_overload(listening: bool) -> usize {
     fastrand::seed(7);
     let slow = Arc::new(AtomicBool::new(false));
@@ -181,7 +180,7 @@ async fn asked_in_an_overload(listening: bool) -> usize {
         Server::new(number, move || ms(if slow.load(Relaxed) { 15 } else { 1 }))
     };
     let servers: Vec<_> = (0..3).map(server).collect();
-    // Of which each node has a tenth.
+    // A node's budget is a tenth of it.
     let manager = || redlock(&servers, Redlock::builder().ttl(ms(200)).within(ms(600_000)));
     let lease = manager().lock("job").acquire().await.unwrap();
     let waiting: Vec<_> = (0..20)
@@ -198,19 +197,19 @@ async fn asked_in_an_overload(listening: bool) -> usize {
     asked(&servers) - before
 }
 
-/// What attempts that came to nothing leave is announced, for somebody may have taken it for held. But those who are told wait
-/// as if they had not been.
+/// Lost attempts that may have had a quorum are announced as abandoned. If that woke waiters before their back-off ends, each
+/// attempt would cause the next ones.
 #[tokio::test(start_paused = true)]
 async fn an_overload_does_not_feed_itself() {
     let (told, not_told) = (
         asked_in_an_overload(true).await,
         asked_in_an_overload(false).await,
     );
-    println!("{told}, and {not_told} if nobody is told");
+    println!("{told} acquires with notifications, {not_told} without");
     assert!(not_told > 100 && told < 2 * not_told, "{told}, {not_told}");
 }
 
-/// Connections that announcements come over break, and are made again.
+/// The connections for announcements break, and are opened again.
 #[tokio::test(start_paused = true)]
 async fn who_is_told_no_more_asks_and_who_is_told_again_does_not() {
     let servers = servers(5);
@@ -223,7 +222,7 @@ async fn who_is_told_no_more_asks_and_who_is_told_again_does_not() {
     assert!(meanwhile - before > 5 * 8, "{}", meanwhile - before);
     servers.iter().for_each(|server| server.mute(false));
     sleep(ms(100)).await;
-    // What was released before it listened again, it has to ask about: once.
+    // The waiter asks once, because it may have missed a release.
     let again = asked(&servers);
     assert!(again - meanwhile <= 10, "{}", again - meanwhile);
     nobody_asks(&servers, again).await;
@@ -255,7 +254,7 @@ async fn a_holder_that_died_is_waited_for_until_its_keys_expire_and_no_longer() 
     assert!((ms(2_900)..ms(3_100)).contains(&waited), "{waited:?}");
 }
 
-/// A forgotten lease of this process: nobody will say that it has expired.
+/// The lease is leaked, so nothing announces its end.
 #[tokio::test(start_paused = true)]
 async fn nor_is_a_lease_of_the_same_process() {
     let servers = servers(5);
@@ -272,11 +271,11 @@ async fn nor_is_a_lease_of_the_same_process() {
     }
 }
 
-/// Its process would keep connections for nothing.
+/// Otherwise the process would keep connections for nothing.
 #[tokio::test(start_paused = true)]
 async fn who_has_it_and_waits_no_more_does_not_listen() {
     let servers = servers(5);
-    // Both go on: a manager that is dropped listens to nothing, either.
+    // A dropped manager does not listen either, so both are kept.
     let (holder, waiter) = (manager(&servers), manager(&servers));
     let lease = holder.lock("job").acquire().await.unwrap();
     let waiting = tokio::spawn(waiter.lock("job").acquire());
@@ -290,7 +289,7 @@ async fn who_has_it_and_waits_no_more_does_not_listen() {
     let _ = lease.release().await;
 }
 
-/// Nor does who goes on taking it as anybody does who finds it free.
+/// After one wait, the process only acquires the lock when it is free.
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_once_does_not_listen_for_ever() {
     let servers = servers(3);
@@ -309,7 +308,7 @@ async fn who_has_waited_once_does_not_listen_for_ever() {
     assert!(servers.iter().all(|server| server.listeners() == 0));
 }
 
-/// A process that has died, or never was, says that it waits: `number` of them, for which others are to wait this long.
+/// Returns the announcement of a dead or invented process that it waits, with this slot in milliseconds.
 fn bogus(number: u64, slot: u64) -> Announcement {
     let from = Sender {
         id: WaiterId(number),
@@ -319,8 +318,8 @@ fn bogus(number: u64, slot: u64) -> Announcement {
     Announcement::Wait(WaitNotice { from, slot })
 }
 
-/// How long a waiter in another process waits after the release of each of some leases in a row. When both processes listen, some
-/// dead processes say that they wait.
+/// Passes a lock back and forth between two processes. Returns how long each waiter waited after the release. Once both listen,
+/// `dead` processes announce that they wait.
 async fn hand_overs(servers: &[Arc<Server>], times: usize, dead: u64, slot: u64) -> Vec<Duration> {
     let managers = [manager(servers), manager(servers)];
     let mut waits = Vec::new();
@@ -341,30 +340,30 @@ async fn hand_overs(servers: &[Arc<Server>], times: usize, dead: u64, slot: u64)
     waits
 }
 
-/// As if it was at hand: there and out again, there and back.
+/// The time for a hand-over between processes: release, announcement, request, answer.
 const AT_ONCE: Duration = ms(4 * ONE_WAY + 8);
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_process_costs_a_slot_once_and_a_crowd_of_them_hardly_more() {
-    // More than a list holds, at last.
+    // The last case has more processes than a list holds.
     for (dead, slot) in [(1, 500), (20, 500), (200, 5), (200, 500), (300, 500)] {
         let waits = hand_overs(&servers(5), 40, dead, slot).await;
         let late: Vec<&Duration> = waits.iter().filter(|wait| **wait > AT_ONCE).collect();
         let longest = waits.iter().max().unwrap();
         println!("{dead} dead, {slot} ms: {} late, {longest:?} at most", late.len());
-        // Its slot, and what asking behind it takes.
+        // One slot, and the requests after it.
         assert!(*longest < ms(slot) + ms(8 * ONE_WAY), "{dead}: {longest:?}");
         let long = late.iter().filter(|wait| ***wait > ms(100)).count();
         assert!(long <= 1, "{dead}: {late:?}");
     }
 }
 
-/// Whoever may publish can say again and again that another process is next.
+/// Anybody who may publish can announce without end that another process is next.
 #[tokio::test(start_paused = true)]
 async fn whoever_is_said_to_be_next_the_nodes_are_asked_now_and_then() {
     let servers = servers(5);
     let (holder, waiter) = (manager(&servers), manager(&servers));
-    // No key that is seen expires meanwhile.
+    // No key expires meanwhile.
     let lease = holder.lock("job").ttl(ms(30_000)).acquire().await.unwrap();
     let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
     sleep(ms(2_000)).await;
@@ -393,7 +392,7 @@ async fn whoever_is_said_to_be_next_the_nodes_are_asked_now_and_then() {
             }
         }
     });
-    // Its patient poll is due after 8 to 16 seconds.
+    // A poll is due after 8 to 16 seconds.
     sleep(ms(17_000)).await;
     saying.abort();
     let asked = asked(&servers) - before;
@@ -401,7 +400,6 @@ async fn whoever_is_said_to_be_next_the_nodes_are_asked_now_and_then() {
     passes_on(lease, waiting, ms(600)).await;
 }
 
-/// The process that is next has crashed after it was named.
 #[tokio::test(start_paused = true)]
 async fn a_successor_that_crashed_is_waited_for_once() {
     let servers = servers(5);
@@ -414,17 +412,17 @@ async fn a_successor_that_crashed_is_waited_for_once() {
     }
     let given_up = Instant::now();
     let releasing = tokio::spawn(lease.release());
-    // The first one is named. It would have asked by now.
+    // The first waiter is named, and would have asked by now.
     waiting.remove(0).abort();
     let next = waiting.remove(0).await.unwrap().unwrap();
     let _ = releasing.await;
-    // 1.5 round trips and 5 ms, one more, and what asking takes.
+    // The slot (1.5 round trips and 5 ms), one more round trip, and the requests.
     let most = ms(35 + 20 + 20 + 4 * ONE_WAY);
     assert!(given_up.elapsed() < most, "{:?}", given_up.elapsed());
     let _ = next.release().await;
 }
 
-/// What the nodes have forgotten, they cannot announce.
+/// Nodes that have lost the key do not announce its release.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_a_minority_announces_is_not_slept_through() {
     for seed in 0..20 {
@@ -439,7 +437,7 @@ async fn a_release_that_a_minority_announces_is_not_slept_through() {
     }
 }
 
-/// A quorum of nodes seemed to be free, but was not yet: what the others announce later is news all the same.
+/// After a forged announcement, the waiter asks too early. Announcements of the nodes that still held the key wake it again.
 #[tokio::test(start_paused = true)]
 async fn who_asked_too_early_is_told_again() {
     for seed in 0..20 {
@@ -456,7 +454,7 @@ async fn who_asked_too_early_is_told_again() {
         let lease = holder.lock("job").acquire().await.unwrap();
         let waiting = tokio::spawn(waiter.lock("job").acquire());
         sleep(ms(2_000)).await;
-        // Untrue, or a leftover.
+        // Forged, or about a leftover.
         servers[0].say(KEY, released(ReleaseKind::Free));
         let given_up = Instant::now();
         drop(tokio::spawn(lease.release()));
@@ -466,10 +464,10 @@ async fn who_asked_too_early_is_told_again() {
     }
 }
 
-/// Whoever waits behind has not heard anything since it came, for who is in front need not ask. One of them asks for all.
+/// The first waiter relies on notifications, so the waiters behind it have no recent answer. One of them asks for all (W1).
 #[tokio::test(start_paused = true)]
 async fn those_whose_time_is_up_do_not_all_ask() {
-    // One after the other, or all at the same time.
+    // Their times end one after the other, or at once.
     for (apart, most) in [(5, 50), (0, 1)] {
         fastrand::seed(7);
         let servers = servers(5);
@@ -495,7 +493,7 @@ async fn those_whose_time_is_up_do_not_all_ask() {
     }
 }
 
-/// Nor do those behind it, while it has its place.
+/// The first waiter's future is kept and not polled. The waiters behind it end all the same.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_all_waiting_even_if_who_is_in_front_does_not_look() {
     let servers = servers(5);

@@ -1,4 +1,4 @@
-//! One attempt: who wins, when that is known, and what is cleaned up afterwards.
+//! One attempt: its outcome, when that is certain, and the clean-up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn held() -> Answer {
     })
 }
 
-/// Certainly not executed.
+/// Returns a fault after which the request was certainly not executed.
 fn refused() -> Answer {
     Err(Fault::OutOfMemory)
 }
@@ -30,7 +30,6 @@ fn lost() -> Answer {
     })
 }
 
-/// What a node does in a small world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
     Grant,
@@ -66,7 +65,6 @@ fn worlds(nodes: usize) -> impl Iterator<Item = Vec<Does>> {
     })
 }
 
-/// How an attempt ends, and when.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Won,
@@ -74,8 +72,8 @@ enum End {
     NoQuorum,
 }
 
-/// The definition, spelled out: answers are heard in `order`, one a moment, until what is outstanding cannot matter. A lost
-/// attempt is "held" if a quorum answered, and only then.
+/// Returns the expected end, its time, and the nodes heard by then. Answers come in `order`, one each millisecond, until the
+/// others cannot matter. A lost attempt is "held" only if a quorum answered.
 fn expected(world: &[Does], order: &[usize]) -> (End, Duration, Vec<usize>) {
     let quorum = world.len() / 2 + 1;
     let (mut yes, mut no, mut faults) = (0, 0, 0);
@@ -101,7 +99,7 @@ fn expected(world: &[Does], order: &[usize]) -> (End, Duration, Vec<usize>) {
             }
         }
     }
-    // Silence decides when the time is up: who has not answered has failed.
+    // At the end of the budget, silent nodes have failed.
     let end = if yes + no >= quorum {
         End::Held
     } else {
@@ -124,7 +122,7 @@ async fn attempt(redlock: &Redlock) -> Result<Lease, AcquireError> {
     request.watchdog(false).try_acquire().await
 }
 
-/// Answers after as many milliseconds as the node's place in `order`, and confirms a release at the third try.
+/// Returns nodes that answer in `order`, one each millisecond, and confirm a release at the third try.
 fn world_of(world: &[Does], order: &[usize]) -> Vec<Arc<Puppet>> {
     (0..world.len())
         .map(|node| {
@@ -134,7 +132,7 @@ fn world_of(world: &[Does], order: &[usize]) -> Vec<Arc<Puppet>> {
             Puppet::new(node, move |action| match action {
                 Action::Acquire { .. } | Action::Raise { .. } => does.plan(action, ms(place as u64 + 1)),
                 Action::Extend { .. } | Action::Heal { .. } | Action::Announce(_) => {
-                    unreachable!("no lease is held for long, and nobody waits")
+                    unreachable!("no lease is held for long, and no process waits")
                 }
                 Action::Release { .. } => {
                     releases += 1;
@@ -161,13 +159,13 @@ async fn check(world: &[Does], order: &[usize]) {
     redlock.shutdown().await;
     assert!(
         started.elapsed() < TTL,
-        "{world:?}: a clean-up that had to wait for the expiry"
+        "{world:?}: the clean-up waited for the expiry"
     );
     for (number, node) in nodes.iter().enumerate() {
         let calls = node.calls();
         assert!(calls[0].is_acquire() && calls[1..].iter().all(|call| call.is_release()));
         assert!(calls.iter().all(|call| call.owner == calls[0].owner));
-        // Not heard of by the verdict, it may hold whatever it says later.
+        // A node that was not heard before the verdict may have the key, whatever it answers later.
         let must = !heard.contains(&number) || world[number].may_hold();
         let releases = if must { 3 } else { 0 };
         assert_eq!(
@@ -209,7 +207,7 @@ async fn every_world_of_four_and_five_nodes_is_settled_at_once_and_cleaned_up() 
     for nodes in 4..=5 {
         let orders = orders(nodes);
         for (number, world) in worlds(nodes).enumerate() {
-            // Each world in an order of its own; all orders occur.
+            // One order for each world; all orders occur.
             check(&world, &orders[number % orders.len()]).await;
         }
     }
@@ -231,7 +229,7 @@ async fn answers_that_are_there_at_once_take_no_time_and_a_hung_node_none_either
             let count = |does| world.iter().filter(|other| **other == does).count();
             let (granted, silent) = (count(Does::Grant), count(Does::Never));
             assert_eq!(outcome.is_ok(), granted >= quorum, "{world:?}");
-            // Silence costs time only where it may decide: on the lock, or on whether a quorum is there at all.
+            // A silent node costs time only if it could decide: on the lock, or between "held" and "no quorum".
             let answered = granted + count(Does::Hold);
             let failed = world.len() - answered - silent;
             let lost_for_sure = granted + silent < quorum;
@@ -274,19 +272,19 @@ async fn nodes_that_never_confirm_are_asked_until_the_key_has_expired_and_no_lon
     let started = Instant::now();
     drop(attempt(&redlock).await.unwrap());
     redlock.shutdown().await;
-    // A9: the latest that the key can have been set is a budget after it was sent.
+    // The key is set at most a budget after the acquire was sent (A9).
     assert_eq!(started.elapsed(), TTL + BUDGET);
     for node in nodes {
         let calls = node.calls();
-        assert!(calls.len() > 10, "{} tries", calls.len() - 1);
-        assert!(calls.len() < 100, "{} tries: too eager", calls.len() - 1);
+        assert!(calls.len() > 10, "only {} deletions", calls.len() - 1);
+        assert!(calls.len() < 100, "{} deletions: too many", calls.len() - 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn granted_too_late_is_no_lease_and_is_cleaned_up() {
     let ttl = ms(100);
-    // 1 % and 2 ms of drift leave 97 ms.
+    // Less 1 % and 2 ms of drift, 97 ms are left.
     for (after, valid) in [(96, true), (97, false), (98, false)] {
         let nodes = puppets(3, move |_, action| match action {
             Action::Acquire { .. } => Plan::Answer(ms(after), Ok(yes(action))),
@@ -354,7 +352,7 @@ async fn nothing_sleeps_after_the_last_attempt() {
         assert_eq!(acquires.len(), attempts as usize);
         assert_eq!((waited, started.elapsed()), (ms(limit), ms(limit)));
         assert_eq!(acquires.last().unwrap().at, started + ms(limit));
-        // W4: never faster than the floor, but for the last.
+        // Between attempts lie at least 10 ms, except before the last one (W4).
         for pair in acquires.windows(2).rev().skip(1) {
             assert!(pair[1].at - pair[0].at >= ms(10));
         }
@@ -389,7 +387,7 @@ async fn for_ever_sits_out_a_holder_but_not_an_outage() {
         assert!(started.elapsed() >= patience && started.elapsed() < patience + ms(1_000));
     }
 
-    // The holder stays for an hour. So it is, with five nodes of which two are down: one "held" already decides.
+    // The holder stays for an hour. With two of five nodes down, a single "held" decides an attempt.
     let until = Instant::now() + ms(3_600_000);
     let nodes = puppets(5, move |node, action| match action {
         Action::Acquire { .. } if node >= 3 => at_once(Err(Fault::Disconnected {
@@ -404,7 +402,7 @@ async fn for_ever_sits_out_a_holder_but_not_an_outage() {
     drop(lease);
 }
 
-/// They are there, and vote again after a time that is known.
+/// The nodes answer, and say when they vote again.
 #[tokio::test(start_paused = true)]
 async fn waiting_for_ever_sits_out_the_restart_guard() {
     let restarted = Instant::now();

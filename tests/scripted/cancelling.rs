@@ -1,4 +1,4 @@
-//! A call that is dropped at any of its polls leaves as little behind as one that ends.
+//! A call that is dropped at any of its polls leaves no more behind than one that ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::nodes::{Server, ms, redlock};
 
-/// Polls the future so many times, then drops it.
+/// Polls the future `polls` times, then drops it.
 struct Impatient<F> {
     future: Option<Pin<Box<F>>>,
     polls: usize,
@@ -25,7 +25,7 @@ fn impatient<F: Future>(future: F, polls: usize) -> Impatient<F> {
 }
 
 impl<F: Future> Future for Impatient<F> {
-    /// `None` if it was dropped.
+    /// `None` if the future was dropped.
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -43,18 +43,22 @@ impl<F: Future> Future for Impatient<F> {
 
 const TTL: Duration = ms(60_000);
 
-/// Each with a latency of its own, so that there is something to be polled in between.
+/// Returns servers with different latencies, so that calls are polled several times.
 fn servers() -> Vec<Arc<Server>> {
     (0..5)
         .map(|number| Server::new(number, move || ms(1 + 3 * number as u64)))
         .collect()
 }
 
-/// Nothing is left, and nothing had to wait for its expiry.
+/// Asserts that all keys were deleted, and that none had to expire.
 fn assert_clean(servers: &[Arc<Server>], polls: usize) {
     for server in servers {
         assert_eq!(server.keys(), 0, "{server:?} after {polls} polls");
-        assert_eq!(server.expired(), 0, "{server:?} after {polls} polls: it expired");
+        assert_eq!(
+            server.expired(),
+            0,
+            "{server:?} after {polls} polls: a key expired"
+        );
     }
 }
 
@@ -76,10 +80,10 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
             break;
         }
     }
-    assert!(most > 3, "dropped only before {most} polls");
+    assert!(most > 3, "the acquire ended after {most} polls");
 }
 
-/// Nor does one that is kept at any poll, once the manager is shut down.
+/// The future is kept and not polled again; the shutdown ends it (L3).
 #[tokio::test(start_paused = true)]
 async fn an_acquire_kept_at_any_poll_leaves_nothing_after_a_shutdown() {
     for polls in 0.. {
@@ -98,7 +102,7 @@ async fn an_acquire_kept_at_any_poll_leaves_nothing_after_a_shutdown() {
     }
 }
 
-/// F3: in the second round, too.
+/// The second round raises counters (F3).
 #[tokio::test(start_paused = true)]
 async fn an_acquire_dropped_while_counters_are_raised_leaves_nothing() {
     let mut raised = 0;

@@ -1,4 +1,4 @@
-//! From grants to a fencing token (F2-F4, F6).
+//! How grants become a fencing token (F2-F4, F6).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn gone() -> Answer {
     Err(Fault::ConnectionLost { reason: "cut".into() })
 }
 
-/// Nodes that answer an acquire with `grants`, each in its place, and a raise as `raise` says.
+/// Returns nodes that answer an acquire with `grants`, by node number, and a raise with `raise`.
 fn counting(
     grants: Vec<Plan>,
     raise: impl FnMut(usize, FencingToken) -> Plan + Clone + Send + 'static,
@@ -80,7 +80,7 @@ async fn nodes_that_are_behind_are_raised_before_the_lock_is_won() {
     assert_eq!(lease.fencing_token(), Some(token(7)));
     assert_eq!(started.elapsed(), ms(20), "one more round trip");
     assert_eq!(raises(&nodes), [vec![], vec![7], vec![7], vec![], vec![]]);
-    // A5: from before the first round.
+    // The deadline counts from before the first round (A5).
     assert_eq!(lease.deadline(), (started + ms(988)).into_std());
 }
 
@@ -100,7 +100,7 @@ async fn a_straggler_that_agrees_spares_the_wait_for_a_hung_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_straggler_that_is_ahead_is_counted_only_where_it_is_needed() {
-    // The node that is behind obeys, or it does not.
+    // Whether the node that is behind can be raised.
     for (obeys, issued) in [(true, 7), (false, 9)] {
         let plans = vec![
             at_once(granted(7)),
@@ -118,7 +118,7 @@ async fn a_straggler_that_is_ahead_is_counted_only_where_it_is_needed() {
     }
 }
 
-/// Silence is not consent: after its budget a node does not count, and the token grows if that makes a quorum.
+/// A node that does not answer within its budget does not count. The token grows if that makes a quorum (F2).
 #[tokio::test(start_paused = true)]
 async fn a_node_that_does_not_answer_a_raise_does_not_count() {
     let plans = vec![
@@ -160,7 +160,7 @@ async fn what_cannot_be_certified_is_no_lease_and_is_cleaned_up() {
         let second = votes.iter().nth(1).unwrap().answer.clone().unwrap();
         assert!(
             !matches!(second, Ok(Reply::Granted { .. })),
-            "what it said last: {votes}"
+            "not the node's last answer: {votes}"
         );
         manager.shutdown().await;
         for node in &nodes {
@@ -169,7 +169,7 @@ async fn what_cannot_be_certified_is_no_lease_and_is_cleaned_up() {
     }
 }
 
-/// A5 holds for the second round as well.
+/// The deadline holds for the second round, too (A5).
 #[tokio::test(start_paused = true)]
 async fn a_token_that_comes_too_late_is_none() {
     let budget = ms(900);
@@ -192,7 +192,7 @@ async fn a_token_that_comes_too_late_is_none() {
         }
         assert!(
             started.elapsed() <= ms(988),
-            "waited beyond what could still be valid"
+            "the attempt went on beyond its deadline"
         );
     }
 }
@@ -204,10 +204,10 @@ async fn a_grant_without_a_counter_is_a_fault_of_the_node() {
     let manager = redlock(&nodes, Redlock::builder());
     let error = attempt(&manager).await.unwrap_err();
     assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
-    // A6: the key may be set there all the same.
+    // The key may be set there all the same (A6).
     manager.shutdown().await;
     assert!(nodes.iter().all(|node| node.calls().last().unwrap().is_release()));
-    // And the plain SET has none to give.
+    // Without fencing, a counter in the grant is the fault.
     let nodes = counting(vec![at_once(granted(7)); 3], |_, _| Plan::Never);
     let manager = redlock(&nodes, Redlock::builder().fencing(false));
     let error = attempt(&manager).await.unwrap_err();
@@ -219,7 +219,7 @@ async fn a_grant_without_a_counter_is_a_fault_of_the_node() {
     assert_eq!(attempt(&manager).await.unwrap().fencing_token(), None);
 }
 
-/// Otherwise it would be passed on to all nodes, and no tokens be left.
+/// If this counter counted, it would be passed on to all nodes and use up the tokens (F5).
 #[tokio::test(start_paused = true)]
 async fn a_counter_out_of_this_world_is_a_fault_of_its_node_alone() {
     let far = FencingToken::MAX.get() - 3;
@@ -231,7 +231,7 @@ async fn a_counter_out_of_this_world_is_a_fault_of_its_node_alone() {
     assert!(matches!(first, Err(Fault::Protocol { .. })), "{first:?}");
 }
 
-/// Stragglers that are behind do not prolong the second round.
+/// Late grants with smaller counters do not prolong the second round.
 #[tokio::test(start_paused = true)]
 async fn a_second_round_takes_a_budget_at_most() {
     let straggler = |after| Plan::Answer(ms(after), granted(3));
@@ -248,7 +248,7 @@ async fn a_second_round_takes_a_budget_at_most() {
     assert_eq!(started.elapsed(), BUDGET);
 }
 
-/// Servers with these counters, each so many milliseconds further away than the one before.
+/// Returns servers with these counters. Each is `apart` milliseconds further away than the one before.
 fn servers<const N: usize>(counters: [u64; N], apart: u64) -> Vec<Arc<Server>> {
     let server = |(number, counter)| {
         let server = Server::new(number, move || ms(1 + apart * number as u64));
@@ -263,7 +263,7 @@ fn counters(servers: &[Arc<Server>]) -> Vec<FencingToken> {
     servers.iter().map(counter).collect()
 }
 
-/// F4: whatever the counters were, all nodes agree after a release; stragglers that were ahead included.
+/// After a release, all nodes have the same counter, even if late grants were ahead (F4).
 #[tokio::test(start_paused = true)]
 async fn a_release_makes_all_counters_equal() {
     let servers = servers([7, 3, 9, 8, 1], 3);
@@ -272,7 +272,11 @@ async fn a_release_makes_all_counters_equal() {
     assert_eq!(lease.fencing_token(), Some(token(10)), "9, counted once");
     sleep(ms(100)).await;
     lease.extend().await.unwrap();
-    assert_eq!(lease.fencing_token(), Some(token(10)), "F6");
+    assert_eq!(
+        lease.fencing_token(),
+        Some(token(10)),
+        "an extension changed the token"
+    );
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     manager.shutdown().await;
     assert_eq!(counters(&servers), [token(10); 5]);
@@ -285,10 +289,10 @@ async fn a_release_makes_all_counters_equal() {
     let lease = manager.lock("job").acquire().await.unwrap();
     assert_eq!(lease.fencing_token(), Some(token(11)));
     let again: usize = servers.iter().map(|server| server.raised()).sum();
-    assert_eq!(again, raised, "no second round any more");
+    assert_eq!(again, raised, "a second round was needed again");
 }
 
-/// F4, where a straggler that nobody had to wait for was ahead of the token that was issued.
+/// A late grant is ahead of the issued token (F4).
 #[tokio::test(start_paused = true)]
 async fn a_straggler_that_is_ahead_is_caught_up_with_on_release() {
     let servers = servers([4, 4, 20], 10);

@@ -1,5 +1,4 @@
-//! What is left on nodes is removed: in the right order, without a storm on a node that is away, and before a shutdown
-//! returns.
+//! Deletion of leftovers: in the right order, with few requests to a node that is away, and before a shutdown returns.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,11 +37,11 @@ async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all
     }
     sleep(Duration::from_secs(60)).await;
     let asked = nodes[0].calls().iter().filter(|call| call.is_release()).count();
-    assert!(asked > 30, "{asked} tries in a minute: forgotten");
-    assert!(asked < 300, "{asked} tries in a minute: a storm");
+    assert!(asked > 30, "only {asked} deletions in a minute");
+    assert!(asked < 300, "{asked} deletions in a minute: too many");
     for node in &nodes[1..] {
         let removed = node.calls().iter().filter(|call| call.is_release()).count();
-        assert_eq!(removed, LEASES, "a node that is there waits for one that is not");
+        assert_eq!(removed, LEASES, "deletions on this node waited for another node");
     }
     away.store(false, Ordering::Relaxed);
     let back = Instant::now();
@@ -63,7 +62,7 @@ async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all
     assert_eq!(removed.len(), LEASES);
 }
 
-/// What is dropped is asked about at once, but not all of it where nothing comes back.
+/// Deletions are sent at once, but only so many to a node that does not answer.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_hangs_is_not_sent_all_that_is_dropped() {
     const LEASES: usize = 1_000;
@@ -88,15 +87,15 @@ async fn a_node_that_hangs_is_not_sent_all_that_is_dropped() {
             leases.push(redlock.lock(format!("job{number}")).acquire().await.unwrap());
         }
         drop(leases);
-        assert!(asked(1) > 0, "nothing is asked about at once");
-        // With a try a second from here on.
+        assert!(asked(1) > 0, "no deletion was sent at once");
+        // From now on, one deletion a second is tried.
         sleep(Duration::from_secs(5)).await;
-        assert!(asked(0) < 200, "{} sent to a node that hangs", asked(0));
+        assert!(asked(0) < 200, "{} deletions sent to a hung node", asked(0));
     }
     assert_eq!([asked(1), asked(2)], [5 * LEASES; 2]);
 }
 
-/// W1. More than are asked about at a time are given up, of which each is waited for.
+/// More leases are dropped than deletions are sent at once, and each has a waiter (W1).
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_for_what_is_dropped_wait_for_no_node_that_hangs() {
     const LOCKS: usize = 400;
@@ -131,7 +130,7 @@ async fn those_who_wait_for_what_is_dropped_wait_for_no_node_that_hangs() {
             got.push(lease.unwrap().unwrap());
         }
     };
-    timeout(ms(100), all).await.expect("somebody sleeps");
+    timeout(ms(100), all).await.expect("a waiter was not woken");
     assert_eq!(got.len(), LOCKS);
 }
 
@@ -149,13 +148,13 @@ async fn a_shutdown_waits_for_attempts_under_way_and_hands_out_no_lease_after_it
         let calls = node.calls();
         assert!(
             calls.last().unwrap().is_release(),
-            "shut down, and the key stands: {calls:?}"
+            "the shutdown did not wait for the deletion: {calls:?}"
         );
     }
     assert!(matches!(attempt.await.unwrap(), Err(AcquireError::ShutDown)));
 }
 
-/// Writes down what happens to it, the end of an unanswered acquire too.
+/// A node that records its deletions, and when an unanswered acquire is given up.
 struct Diary {
     name: Arc<str>,
     entries: Arc<Mutex<Vec<&'static str>>>,
@@ -197,7 +196,7 @@ impl Node for Diary {
     }
 }
 
-/// Else a pipeline might send the acquire once more, behind its deletion.
+/// Otherwise a pipeline might resend the acquire behind its deletion.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_is_given_up_before_its_deletion_is_sent() {
     let entries = Arc::new(Mutex::new(Vec::new()));
@@ -211,11 +210,11 @@ async fn an_acquire_is_given_up_before_its_deletion_is_sent() {
     assert_eq!(entries.lock().unwrap()[..2], ["acquire given up", "release sent"]);
 }
 
-/// A6 holds for panics too.
+/// A panic is cleaned up as well (A6).
 #[tokio::test(start_paused = true)]
 async fn a_node_that_panics_when_it_is_asked_leaves_nothing_on_the_others() {
     let nodes = puppets(3, |node, action| match action {
-        Action::Acquire { .. } if node == 2 => panic!("a node of somebody's own making"),
+        Action::Acquire { .. } if node == 2 => panic!("a user's node panics"),
         other => at_once(Ok(yes(other))),
     });
     let redlock = redlock(&nodes, Redlock::builder());
@@ -231,8 +230,7 @@ async fn a_node_that_panics_when_it_is_asked_leaves_nothing_on_the_others() {
     }
 }
 
-/// All nodes, which keep a single lock, are away until what was left on them has expired. That is over then, also for what is
-/// dropped next.
+/// Each node keeps one key, and is away until that has expired. After the outage, dropped leases are deleted at once again.
 #[tokio::test(start_paused = true)]
 async fn after_an_outage_whoever_asks_after_a_drop_is_behind_the_deletion_again() {
     let away = Arc::new(AtomicBool::new(false));
@@ -268,10 +266,10 @@ async fn after_an_outage_whoever_asks_after_a_drop_is_behind_the_deletion_again(
     }
 }
 
-/// One node has nothing of the acquire when its deletion comes: it was not sent, is on its way yet, or other data is in its place.
+/// One node has nothing to delete: the acquire was not sent, is still in flight, or found other data.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_has_nothing_is_asked_again_only_if_something_may_come() {
-    // Over which connection the acquire is sent, and over which the deletion.
+    // The connections of the acquire and of the deletion (0: unknown), and whether the acquire may still arrive.
     for (acquire, release, may_come) in [(1, 1, false), (1, 2, true), (0, 0, true)] {
         for (is_dropped, answer) in [
             (false, Ok(Reply::Missing)),
@@ -308,14 +306,14 @@ async fn a_node_that_has_nothing_is_asked_again_only_if_something_may_come() {
     }
 }
 
-/// The answer to the deletion takes so long that the acquire, sent over another connection, has come meanwhile.
+/// A node answers a deletion with "missing". Until that is evaluated, the acquire may have arrived over another connection.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_late_is_about_the_time_before_the_acquire_came() {
     for is_dropped in [false, true] {
         let nodes = puppets(4, |node, action| match action {
             Action::Acquire { .. } if node == 3 => Plan::Never,
             Action::Release { .. } if node == 3 => Plan::Answer(ms(50), Ok(Reply::Missing)),
-            // A quorum has answered only after all that was sent has come.
+            // A quorum answers only when the acquire can no longer arrive.
             Action::Release { .. } if node == 2 => Plan::Answer(ms(500), Ok(yes(action))),
             other => at_once(Ok(yes(other))),
         });
@@ -332,7 +330,7 @@ async fn an_answer_that_comes_late_is_about_the_time_before_the_acquire_came() {
     }
 }
 
-/// The keys should have expired by the time the janitor looks, but nodes have clocks of their own.
+/// The keys should have expired, but nodes have clocks of their own.
 #[tokio::test(start_paused = true)]
 async fn even_what_should_have_expired_is_asked_about_once() {
     let nodes = puppets(3, |_, action| at_once(Ok(yes(action))));
@@ -349,7 +347,7 @@ async fn even_what_should_have_expired_is_asked_about_once() {
 
 #[test]
 fn while_a_node_that_has_failed_is_asked_again_nothing_spins() {
-    // On the paused clock, what spins never ends. So it is watched from outside.
+    // With a busy loop, the paused clock would never end this test. So another thread limits its time.
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -375,10 +373,10 @@ fn while_a_node_that_has_failed_is_asked_again_nothing_spins() {
     });
     ended
         .recv_timeout(Duration::from_secs(30))
-        .expect("given up when the TTL has passed");
+        .expect("the clean-up did not end with the TTL");
 }
 
-/// A connection is replaced with a request in flight, which is asked for once more.
+/// A connection is replaced while a request is in flight. The request is then sent once more (A8).
 mod replaced {
     use super::*;
 
@@ -391,7 +389,7 @@ mod replaced {
         )
     }
 
-    /// One node, whose connection is replaced five milliseconds into `what`.
+    /// Runs `what`, and replaces the node's connection after 5 ms.
     async fn during<T>(node: &Puppet, connection: u64, what: impl Future<Output = T>) -> T {
         node.connect(connection);
         let replaced = async {
@@ -425,7 +423,7 @@ mod replaced {
         let lease = during(&node, 1, lock.try_acquire()).await.unwrap();
         let calls = node.calls();
         assert!(calls.len() == 2 && calls.iter().all(|call| call.owner == calls[0].owner));
-        // Whether or not there was a key, the first copy may still come.
+        // Whether or not there was a key, the first copy of the acquire may still arrive.
         let given_up = Instant::now();
         let _ = lease.release().await;
         redlock.shutdown().await;

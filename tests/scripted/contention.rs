@@ -1,4 +1,4 @@
-//! Many clients, one lock, and never two of them at a time (I1); and somebody always gets it (I6).
+//! Many clients contend for one lock: never do two hold it at a time, and one always gets it.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,6 @@ use crate::nodes::{Server, ms, redlock};
 
 const TTL: Duration = ms(1_000);
 
-/// Whoever has the lock, or had it last.
 #[derive(Default)]
 struct Watch {
     holder: Mutex<Option<LeaseHandle>>,
@@ -24,7 +23,6 @@ impl Watch {
         let mut holder = self.holder.lock().unwrap();
         if let Some(other) = &*holder {
             assert!(!other.is_held(), "two leases at once, seed {seed}");
-            // I2: this one was granted later.
             let (earlier, later) = (other.fencing_token().unwrap(), handle.fencing_token().unwrap());
             assert!(earlier < later, "{earlier}, then {later}, seed {seed}");
         }
@@ -44,7 +42,7 @@ fn servers(nodes: usize, seed: u64, slowest: u64) -> Vec<Arc<Server>> {
         .collect()
 }
 
-/// One client's life: it takes the lock so many times, and keeps it for a while, gives it up, or lets it expire.
+/// Runs one client: it acquires the lock four times, and each time releases it, drops it or lets it expire.
 async fn live(servers: &[Arc<Server>], watch: &Watch, seed: u64, client: u64) {
     let mut random = fastrand::Rng::with_seed(seed.rotate_left(17) ^ client);
     let manager = redlock(servers, Redlock::builder().ttl(TTL).within(ms(600_000)));
@@ -68,12 +66,12 @@ async fn live(servers: &[Arc<Server>], watch: &Watch, seed: u64, client: u64) {
     manager.shutdown().await;
 }
 
-/// How often a second round was needed: calls to raise, in so many grants.
+/// Returns how often a second round trip was needed for a raise, and the number of grants.
 async fn world(nodes: usize, clients: u64, slowest: u64, seed: u64) -> (usize, usize) {
     // The library draws its back-off from this generator.
     fastrand::seed(seed);
     let servers = servers(nodes, seed, slowest);
-    // Some have counted what went nowhere; or have not been there for long.
+    // As after grants of lost attempts: a quorum of counters differs from the others.
     for server in &servers[..nodes / 2 + 1] {
         server.set_counter("quorlock:job", 1 + seed);
     }
@@ -90,7 +88,7 @@ async fn world(nodes: usize, clients: u64, slowest: u64, seed: u64) -> (usize, u
 async fn clients_on_five_nodes_never_overlap() {
     let mut total = (0, 0);
     for seed in 0..40 {
-        // The slowest worlds are slower than the budget of a node.
+        // With the largest latencies, a round trip may exceed the node budget.
         let (raises, grants) = world(5, 4, 1 + 20 * (seed % 4), seed).await;
         total = (total.0 + raises, total.1 + grants);
     }
@@ -98,7 +96,7 @@ async fn clients_on_five_nodes_never_overlap() {
     println!("{grants} grants, {raises} raises");
     assert!(
         raises > 0,
-        "no second round was ever needed, so this shows little"
+        "no second round trip was needed, so this run shows little"
     );
     assert!(grants == 40 * 4 * 4, "{grants}");
 }
@@ -141,6 +139,6 @@ async fn of_clients_that_start_in_the_same_moment_at_most_one_wins_and_soon_one_
             .iter()
             .map(|manager| Box::pin(manager.lock("job").within(ms(5_000)).acquire()));
         let (first, _, _) = futures_util::future::select_all(waits).await;
-        assert!(first.is_ok(), "nobody got it, seed {seed}");
+        assert!(first.is_ok(), "no client got the lock, seed {seed}");
     }
 }

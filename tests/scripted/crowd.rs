@@ -1,5 +1,3 @@
-//! Several processes and the servers that they contend on.
-
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +18,7 @@ pub(crate) fn manager(servers: &[Arc<Server>]) -> Redlock {
     redlock(servers, Redlock::builder().within(ms(600_000)))
 }
 
-/// Five, each request to which takes so many microseconds there, and so many back; and one may hang.
+/// Returns five servers with random one-way latencies (in microseconds). One may hang.
 pub(crate) fn scattered(seed: u64, one_way: RangeInclusive<u64>, hung: Option<usize>) -> Vec<Arc<Server>> {
     let server = |number: usize| {
         let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 32);

@@ -1,4 +1,4 @@
-//! E4: nodes that have lost the key are given it again; a lease that is lost is not.
+//! Nodes that have lost the key of a held lease get it again. A lost lease is not revived (E4).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn servers(one_way: u64) -> Vec<Arc<Server>> {
 async fn acquire(redlock: &Redlock, fencing: bool) -> Lease {
     let request = redlock.lock("job").ttl(TTL).fencing(fencing);
     let lease = request.try_acquire().await.unwrap();
-    // The nodes that were not waited for.
+    // Until the nodes that were not waited for have the key, too.
     sleep(ms(100)).await;
     lease
 }
@@ -58,7 +58,6 @@ async fn nodes_that_forget_one_after_the_other_have_it_again_after_the_next_rene
     }
 }
 
-/// Whoever extends by hand has it healed as well.
 #[tokio::test(start_paused = true)]
 async fn a_node_is_healed_after_an_extension_by_hand() {
     let servers = servers(1);
@@ -71,8 +70,7 @@ async fn a_node_is_healed_after_an_extension_by_hand() {
     assert_eq!(keys(&servers), [1; 5]);
 }
 
-/// Two have it, two do not answer, and one has lost it: whether the lease is still held cannot be known, so nothing may
-/// bring it back.
+/// Two nodes have the key, two fail, and one has lost it. The lease may be lost, so no key is set again.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_set_again_without_a_quorum_that_has_it() {
     let nodes = puppets(5, |node, action| match (action, node) {
@@ -103,7 +101,7 @@ async fn only_who_has_lost_it_is_healed_however_late_that_is_heard() {
     assert_eq!(heals(&nodes), [0, 0, 0, 1, 0]);
 }
 
-/// A heal under way is no reason for a key to stay.
+/// A heal may be in flight when the lease ends.
 #[tokio::test(start_paused = true)]
 async fn a_key_set_again_while_the_lease_ends_is_deleted() {
     for dropped in [false, true] {
@@ -127,7 +125,7 @@ async fn a_key_set_again_while_the_lease_ends_is_deleted() {
     }
 }
 
-/// The node was out of reach when the lock was taken, and the answer to the heal is lost: it may have been executed.
+/// The node was unreachable during the acquire. The answer to the heal is lost, so the key may be set.
 #[tokio::test(start_paused = true)]
 async fn a_heal_that_may_have_been_executed_is_cleaned_up() {
     let nodes = puppets(3, |node, action| match (action, node) {
@@ -146,12 +144,11 @@ async fn a_heal_that_may_have_been_executed_is_cleaned_up() {
     assert_eq!(heals(&nodes), [0, 0, 1]);
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     redlock.shutdown().await;
-    // "Missing" is the last word only when the heal can no longer arrive.
+    // "Missing" is final only when the heal can no longer arrive.
     let releases = nodes[2].calls().iter().filter(|call| call.is_release()).count();
     assert!(releases >= 2, "asked {releases} times");
 }
 
-/// Another client's key is in the way, and stays.
 #[tokio::test(start_paused = true)]
 async fn a_key_of_somebody_else_is_not_overwritten() {
     let servers = servers(1);
@@ -167,7 +164,7 @@ async fn a_key_of_somebody_else_is_not_overwritten() {
     assert!(foreign.extend().await.is_ok());
 }
 
-/// Nobody is interested any more in a node that has not said whether it has the key.
+/// When the lease is over, nothing waits for a node that has not answered an extension.
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_lease_lives_on_when_it_is_over() {
     let nodes = puppets(3, |node, action| match (action, node) {

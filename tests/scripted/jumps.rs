@@ -1,4 +1,4 @@
-//! Clocks that jump: the machine is suspended (R4), nodes' clocks are put forward.
+//! Clocks that jump: the machine is suspended, or nodes' clocks are put forward (R4).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,7 +14,7 @@ const TTL: Duration = ms(3_000);
 /// The TTL less 1 % and 2 ms.
 const VALID: Duration = ms(2_968);
 
-/// Suspends the machine, as far as the library can tell.
+/// Tells the library that the machine was suspended.
 #[derive(Clone, Default)]
 struct Machine(Arc<AtomicU64>);
 
@@ -52,16 +52,18 @@ async fn a_lease_that_the_machine_slept_through_is_lost() {
         let before = lease.remaining();
         assert!(lease.is_held());
         machine.suspend(before);
-        // At once, whether or not anything has run since.
+        // At once, before any task has run.
         assert!(!lease.is_held());
         assert_eq!(lease.remaining(), ms(0));
         assert!(lease.deadline() <= Instant::now().into_std());
-        let lost = timeout(ms(150), lease.lost()).await.expect("announced soon");
+        let lost = timeout(ms(150), lease.lost())
+            .await
+            .expect("the loss was not reported");
         assert!(
             matches!(lost.reason, LossReason::Suspended { slept } if slept == before),
             "{lost}"
         );
-        assert_eq!(extensions(&nodes[0]), 0, "it is not brought back");
+        assert_eq!(extensions(&nodes[0]), 0, "the lost lease was renewed");
         lease.extend().await.unwrap_err();
     }
 }
@@ -79,7 +81,6 @@ async fn a_lease_that_outlives_a_suspension_is_renewed_at_once() {
     sleep(ms(150)).await;
     assert_eq!(extensions(&nodes[0]), 1);
     assert!(lease.remaining() > ms(2_500));
-    // Renewed from then on as ever.
     sleep(ms(10_000)).await;
     assert!(lease.is_held());
 }
@@ -118,7 +119,7 @@ async fn scoped_work_does_not_go_on_after_a_suspension() {
     );
 }
 
-/// Has the library look at the nodes.
+/// Sends requests to all nodes. Their answers show their clocks.
 async fn touch(redlock: &Redlock) {
     let other = redlock.lock("other").ttl(TTL).watchdog(false).try_acquire();
     let _ = other.await;
@@ -150,7 +151,7 @@ async fn a_quorum_of_clocks_put_forward_shortens_the_lease() {
     assert_eq!(
         lease.deadline(),
         deadline - ms(1_000),
-        "the other two and the first of these"
+        "the two unchanged clocks, and the first of the others"
     );
     sleep(VALID - ms(1_000)).await;
     let lost = timeout(ms(1), lease.lost()).await.unwrap();
@@ -170,7 +171,7 @@ async fn clocks_put_forward_beyond_the_deadline_end_the_lease_at_once() {
     let lease = acquire(&redlock, true).await;
     nodes[1].put_forward(TTL);
     nodes[2].put_forward(TTL);
-    assert!(lease.is_held(), "nobody knows yet");
+    assert!(lease.is_held(), "no answer has shown the step yet");
     touch(&redlock).await;
     assert!(!lease.is_held());
     let lost = timeout(ms(1), lease.lost()).await.unwrap();
@@ -191,12 +192,12 @@ async fn a_renewal_makes_good_what_the_clocks_took() {
     sleep(ms(1)).await;
     assert_eq!(extensions(&nodes[0]), 1, "at once");
     assert_eq!(lease.remaining(), VALID - ms(1));
-    // What was taken is taken once.
+    // The step is subtracted only once.
     sleep(ms(20_000)).await;
     assert!(lease.is_held());
 }
 
-/// A node that says that it has extended the key has it, whatever its clock did before.
+/// A node that confirms an extension has the key, whatever its clock did before.
 #[tokio::test(start_paused = true)]
 async fn an_extension_counts_in_spite_of_a_clock_that_was_put_forward_before() {
     let nodes = obedient(3);
@@ -205,13 +206,13 @@ async fn an_extension_counts_in_spite_of_a_clock_that_was_put_forward_before() {
     sleep(ms(100)).await;
     nodes.iter().for_each(|node| node.put_forward(ms(1_000)));
     let left = lease.extend().await.unwrap();
-    // The jump is known by the answers only, so that what was asked for before may be too early.
+    // Only the answers show the step, so it may have come after this extension.
     assert!(left >= VALID - ms(1_000), "{left:?}");
     assert_eq!(lease.extend().await.unwrap(), VALID);
     let _ = Reply::Extended;
 }
 
-/// The step may come after the node has extended the key, and then shortens the key's life.
+/// A step after the node has extended the key shortens the key's life.
 #[tokio::test(start_paused = true)]
 async fn a_clock_put_forward_while_an_extension_is_in_flight_shortens_it() {
     let nodes = puppets(3, |_, action| match action {
@@ -229,7 +230,7 @@ async fn a_clock_put_forward_while_an_extension_is_in_flight_shortens_it() {
     assert_eq!(left.unwrap(), VALID - ms(100) - ms(1_000));
 }
 
-/// Nodes whose clocks are put forward by `by` before they grant, as their answers to that tell.
+/// Returns nodes whose clocks are put forward by `by` before they grant. Their answers to the acquire show that.
 fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
     (0..3)
         .map(|number| {
@@ -256,7 +257,7 @@ fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
         .collect()
 }
 
-/// Whether that was before or after the grant cannot be told, so it counts as after.
+/// The step may have come before or after the grant. It counts as after.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_short_from_the_beginning_is_renewed_before_it_ends() {
     let redlock = redlock(&ahead_before_they_grant(ms(2_500)), Redlock::builder());
@@ -265,7 +266,7 @@ async fn a_lease_that_is_short_from_the_beginning_is_renewed_before_it_ends() {
     assert!(lease.is_held());
 }
 
-/// Nothing was asked of them for a day, and their clocks have been set since.
+/// The library asked nothing for a day, and the clocks were set meanwhile.
 #[tokio::test(start_paused = true)]
 async fn clocks_that_were_put_forward_long_ago_cost_no_lock() {
     let redlock = redlock(&ahead_before_they_grant(ms(60_000)), Redlock::builder());
@@ -273,7 +274,7 @@ async fn clocks_that_were_put_forward_long_ago_cost_no_lock() {
     assert!(lease.remaining() > ms(2_900), "{lease:?}");
 }
 
-/// As by a clock that goes too fast: each time it is looked at, it is a little further ahead.
+/// A clock that runs too fast is a little further ahead at each answer.
 #[tokio::test(start_paused = true)]
 async fn small_steps_cost_no_renewal_each() {
     let nodes = obedient(3);
@@ -285,17 +286,17 @@ async fn small_steps_cost_no_renewal_each() {
         sleep(ms(10)).await;
     }
     assert_eq!(extensions(&nodes[0]), 0, "after a sixth of the TTL");
-    // They are taken off, and made good in time.
+    // The steps are subtracted, and the next renewal makes good for them.
     sleep(ms(251)).await;
     assert_eq!(extensions(&nodes[0]), 1, "a quarter of a second before its time");
     assert!(lease.remaining() > ms(2_900), "{lease:?}");
 }
 
-/// The machine is suspended beyond the deadline at the very moment at which a renewal is taken in.
+/// The machine is suspended beyond the deadline at the moment at which a renewal is confirmed.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_seen_to_be_over_is_not_held_again() {
     let slept = Arc::new(AtomicU64::new(0));
-    // How often time is looked at from when the extension is sent.
+    // Counts the looks at the clock since the extension was sent.
     let looks = Arc::new(AtomicU64::new(u64::MAX / 2));
     let seen = Arc::new(AtomicBool::new(true));
     let watched = Arc::new(OnceLock::<LeaseHandle>::new());
@@ -317,11 +318,14 @@ async fn a_lease_that_was_seen_to_be_over_is_not_held_again() {
     watched.set(lease.handle()).ok().unwrap();
     sleep(ms(1_500)).await;
     let outcome = lease.extend().await;
-    assert!(!seen.load(SeqCst), "it was over for a moment");
+    assert!(
+        !seen.load(SeqCst),
+        "the lease had not ended during the suspension"
+    );
     assert!(outcome.is_err() && !lease.is_held(), "{outcome:?}, {lease:?}");
 }
 
-/// The third has the key as well, though nobody waited for it to say so.
+/// The third node has the key as well, although the attempt did not wait for its answer.
 #[tokio::test(start_paused = true)]
 async fn a_minority_of_clocks_changes_nothing_for_a_new_lease_either() {
     let nodes = puppets(3, |node, action| {

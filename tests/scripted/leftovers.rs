@@ -1,5 +1,5 @@
-//! What somebody has left on some of the nodes, who will not come back for it: it stands there until it expires. It is no
-//! contender that gives its votes back (W3), and nobody may be kept from the others by it.
+//! Keys that a dead client has left on some nodes. They stand there until they expire, so their owner gives no vote back (W3).
+//! The other nodes must still be able to form a quorum.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -29,7 +29,7 @@ fn left_behind(number: usize, after: Duration, token: u128) -> Arc<Puppet> {
     })
 }
 
-/// The same, until it expires.
+/// As [`left_behind`], until the key expires.
 fn expiring(number: usize, after: Duration, token: u128, at: Instant) -> Arc<Puppet> {
     Puppet::new(number, move |action| {
         let left = at.saturating_duration_since(Instant::now() + after);
@@ -44,7 +44,7 @@ fn expiring(number: usize, after: Duration, token: u128, at: Instant) -> Arc<Pup
     })
 }
 
-/// Hangs once, and is slower than others after that.
+/// Returns a node that does not answer the first acquire, and answers later requests more slowly than others.
 fn once_silent(number: usize) -> Arc<Puppet> {
     let asked = AtomicUsize::new(0);
     Puppet::new(number, move |action| {
@@ -56,7 +56,7 @@ fn once_silent(number: usize) -> Arc<Puppet> {
     })
 }
 
-/// How long it takes to get the lock.
+/// Acquires the lock, and returns how long that took.
 async fn get(nodes: &[Arc<Puppet>]) -> Duration {
     let manager = redlock(nodes, Redlock::builder().ttl(ms(10_000)));
     let started = Instant::now();
@@ -107,8 +107,8 @@ async fn nobody_is_waited_for_longer_than_the_budget() {
     assert!(started.elapsed() <= ms(101), "{:?}", started.elapsed());
 }
 
-/// The refusals settle an attempt before the free nodes have answered. Whatever the back-off, an expiry that completes a quorum
-/// with them is not missed.
+/// The refusals decide an attempt before the free nodes have answered. Whatever the back-off, the waiter asks when a key expires
+/// that these nodes need for a quorum.
 #[tokio::test(start_paused = true)]
 async fn an_expiry_that_may_complete_a_quorum_is_asked_at() {
     for seed in 0..50 {

@@ -1,4 +1,4 @@
-//! What `lock.lua` does at its edges, request by request.
+//! Edge cases of `lock.lua`, request by request.
 
 mod announcements;
 mod counters;
@@ -16,14 +16,14 @@ use crate::nodes::{Answer, ms};
 
 const KEY: &str = "lock";
 const COUNTER: &str = "lock#fence";
-/// The node's time, in microseconds.
+/// The node's time, in microseconds since 1970.
 const NOW: i64 = 1_795_000_000_000_000;
 const MILLISECOND: i64 = 1_000;
 const SECOND: i64 = 1_000_000;
 const TTL: Duration = ms(10_000);
-/// Counters of a memory are ahead of its beginning by this much at least (F5).
+/// A memory's counters start at least this far ahead of its beginning (F5).
 const LEAD: i64 = SECOND + 1;
-/// P.
+/// The look period (P).
 const LOOK_PERIOD: Duration = ms(10_000);
 
 fn owner(number: u128) -> OwnerToken {
@@ -91,20 +91,18 @@ fn granted(counter: i64) -> Answer {
     })
 }
 
-/// One node.
 struct Script {
     keyspace: Keyspace,
-    /// What the client takes it for.
+    /// The memory that the client believes the node to be.
     memory: Memory,
 }
 
 impl Script {
-    /// A node with a memory that began long ago.
+    /// Returns a node whose memory began long ago.
     fn new() -> Script {
         Script::since(0)
     }
 
-    /// A node with a memory that began then.
     fn since(since: i64) -> Script {
         Script::with_record(&lock_script::record(1, since))
     }
@@ -117,7 +115,7 @@ impl Script {
         Script { keyspace, memory }
     }
 
-    /// A node on which owner 1 has the lock, with this counter.
+    /// Returns a node on which owner 1 has the lock, with this counter.
     fn held(counter: &str) -> Script {
         let mut script = Script::new();
         let set = ["SET", KEY, &owner(1).value(), "PX", "10000"];
@@ -137,7 +135,7 @@ impl Script {
         }
     }
 
-    /// A request of owner 1 that is in time.
+    /// Sends a request of owner 1 that is in time.
     fn ask(&mut self, action: Action) -> Answer {
         self.ask_as(owner(1), action)
     }
@@ -153,7 +151,7 @@ impl Script {
             .remove(0)
     }
 
-    /// What the lock's key and its counter hold.
+    /// Returns the values of the lock's key and of its counter.
     fn state(&self) -> (Option<&str>, Option<&str>) {
         (self.keyspace.string(KEY), self.keyspace.string(COUNTER))
     }
@@ -162,7 +160,6 @@ impl Script {
         self.command(&["PTTL", key])
     }
 
-    /// Lets so many milliseconds pass.
     fn pass(&mut self, millis: i64) {
         self.keyspace.now += millis * MILLISECOND;
     }

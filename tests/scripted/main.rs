@@ -1,5 +1,5 @@
-//! The protocol against simulated nodes, on tokio's paused clock: every answer comes when the test says so, and every
-//! moment can be compared exactly.
+//! Tests of the protocol against simulated nodes, on tokio's paused clock: each test decides when every answer comes, and
+//! compares moments exactly.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod announcing;

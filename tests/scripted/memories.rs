@@ -11,7 +11,7 @@ use crate::nodes::{Plan, Puppet, at_once, ms, puppets, redlock, yes};
 
 const TTL: Duration = ms(10_000);
 
-/// Node 0 says yes at once, node 1 a moment later, node 2 never.
+/// Returns three nodes. Node 0 says yes at once, node 1 takes 50 ms for one kind of action, node 2 is out of memory.
 fn nodes(action_that_takes_long: fn(&Action) -> bool) -> Vec<Arc<Puppet>> {
     puppets(3, move |node, action| match node {
         1 if action_that_takes_long(&action) => Plan::Answer(ms(50), Ok(yes(action))),
@@ -20,7 +20,7 @@ fn nodes(action_that_takes_long: fn(&Action) -> bool) -> Vec<Arc<Puppet>> {
     })
 }
 
-/// When the node turns out to be another memory: not at all, before it has answered all, or behind it.
+/// The node begins a new memory in the middle of the attempt: after its vote (0), before its vote (1), or without a vote (2).
 #[tokio::test(start_paused = true)]
 async fn a_grant_counts_only_while_the_memory_is_known_to_be_there() {
     for (node, is_won) in [(None, true), (Some(0), false), (Some(1), false), (Some(2), true)] {
@@ -68,7 +68,7 @@ async fn a_renewal_counts_only_while_the_memory_is_known_to_be_there() {
                 assert_eq!(lease.deadline(), deadline);
             }
         }
-        // Nothing of a renewal that did not count is taken for granted later.
+        // The renewal that did not count does not count later either.
         sleep(ms(500)).await;
         assert_eq!(lease.deadline() > deadline, is_renewed, "{node:?}");
     }

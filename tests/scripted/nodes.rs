@@ -1,4 +1,4 @@
-//! What stands for nodes.
+//! Simulated nodes: scripted ones (`puppet`), and ones that run the lock script (`server`, reached over `line`).
 
 mod line;
 mod puppet;
@@ -20,15 +20,14 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 
 pub(crate) type Answer = Result<Reply, Fault>;
 
-/// A manager of its own.
 pub(crate) fn redlock<N: Reach>(nodes: &[Arc<N>], builder: RedlockBuilder) -> Redlock {
     let nodes = nodes.iter().map(|node| node.clone().reach());
     builder.custom_nodes(nodes.collect()).unwrap()
 }
 
-/// What managers are made of.
+/// A simulated node, from which managers can be made.
 pub(crate) trait Reach {
-    /// As one of them reaches it.
+    /// Returns the node as one client reaches it.
     fn reach(self: Arc<Self>) -> Arc<dyn Node>;
 }
 

@@ -1,4 +1,4 @@
-//! What this client has left on nodes, because a clean-up failed, is nobody else's (A6): the next attempt has it deleted.
+//! Keys whose deletion failed: the next attempt of the same client deletes them, and does not report them as held (A6).
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,9 @@ use tokio::time::{Instant, sleep};
 use crate::nodes::{Answer, Reach, Server, ms, redlock};
 
 const TTL: Duration = ms(60_000);
-/// There and back.
 const ROUND_TRIP: Duration = ms(2);
 
-/// A connection that loses deletions while it is told to.
+/// A connection that loses deletions while `loses` is set.
 struct Lossy {
     node: Arc<dyn Node>,
     loses: Arc<AtomicBool>,
@@ -57,7 +56,7 @@ struct World {
     redlock: Redlock,
 }
 
-/// Deletions are lost on the first nodes, so many.
+/// Returns nodes of which the first `lossy` can lose deletions.
 fn world(nodes: usize, lossy: usize) -> World {
     let servers: Vec<_> = (0..nodes)
         .map(|number| Server::new(number, || ROUND_TRIP / 2))
@@ -82,13 +81,13 @@ fn world(nodes: usize, lossy: usize) -> World {
 }
 
 impl World {
-    /// A lease is dropped, and some of the deletions are lost.
+    /// Drops a lease while deletions are lost.
     async fn leave(&self, fencing: bool) {
         let lease = self.redlock.lock("job").fencing(fencing).acquire().await.unwrap();
         sleep(ROUND_TRIP).await;
         self.loses.store(true, Relaxed);
         drop(lease);
-        // The janitor has learnt of it, and waits before it tries again.
+        // The clean-up has seen the failure, and backs off.
         sleep(ROUND_TRIP).await;
     }
 
@@ -117,7 +116,7 @@ async fn the_next_attempt_has_what_is_left_deleted_and_does_not_wait_for_the_jan
                     true => lock.try_acquire().await,
                     false => lock.acquire().await,
                 };
-                // Refused, deleted and asked again, with a raised counter.
+                // Refusal, deletion, second request, and a raised counter.
                 assert!(started.elapsed() <= 4 * ROUND_TRIP, "{:?}", started.elapsed());
                 let _ = lease.unwrap().release().await;
                 sleep(ms(2_000)).await;

@@ -1,4 +1,4 @@
-//! W1: those of one process who wait for a lock queue up, and only the one in front asks the nodes.
+//! Waiters of one process queue up for a lock, and only the first one asks the nodes (W1).
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -81,8 +81,7 @@ async fn who_comes_first_gets_it_first() {
     assert!(order.lock().unwrap().is_sorted());
 }
 
-/// The next one's acquire goes out right behind the deletion, and does not wait for its answer. Only if it was just asking, it
-/// has to hear the answer to that first.
+/// The next waiter's acquire is sent right behind the deletion. Only if an attempt is in flight, its answer comes first.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_handed_over_in_one_round_trip() {
     fastrand::seed(7);
@@ -96,7 +95,7 @@ async fn a_lock_is_handed_over_in_one_round_trip() {
         let given_up = Instant::now();
         tokio::spawn(lease.release());
         lease = next.await.unwrap().unwrap();
-        // Timers have the resolution of a millisecond, at each turn.
+        // Timers have the resolution of a millisecond.
         assert!(given_up.elapsed() < ms(5 * ONE_WAY), "{:?}", given_up.elapsed());
         at_once += usize::from(given_up.elapsed() < ms(3 * ONE_WAY));
     }
@@ -116,7 +115,7 @@ async fn a_dropped_lease_is_handed_over_soon() {
     assert!(given_up.elapsed() <= ms(700), "{:?}", given_up.elapsed());
 }
 
-/// Whoever leaves, in front or behind, holding or not: the others get it, in time and without a gap of more than a back-off.
+/// Any waiter or holder may leave. The others get the lock in time, without a gap longer than a back-off.
 #[tokio::test(start_paused = true)]
 async fn anybody_may_leave_at_any_time() {
     for seed in 0..100 {
@@ -153,7 +152,7 @@ async fn anybody_may_leave_at_any_time() {
     }
 }
 
-/// Who is behind is told what who is in front was told, each at its own time.
+/// A waiter behind gets the first waiter's answer when its own time is up.
 #[tokio::test(start_paused = true)]
 async fn each_waits_for_as_long_as_it_said() {
     let redlock = redlock(&held_by_another(), Redlock::builder());
@@ -174,7 +173,7 @@ async fn each_waits_for_as_long_as_it_said() {
     }
 }
 
-/// An outage ends the waiting of all, not of one after the other.
+/// An outage ends the wait of all waiters, not of one after the other.
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_everybodys() {
     let redlock = redlock(&out_of_reach(), Redlock::builder().ttl(ms(20_000)));
@@ -214,7 +213,7 @@ async fn other_locks_have_other_queues() {
     waiting.abort();
 }
 
-/// A node of somebody's own making may panic half way through a release. The lock is given up all the same.
+/// A user's node may panic half way through a release. The next waiter still gets the lock.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_panics_leaves_nobody_asleep() {
     let servers = servers();
@@ -225,7 +224,7 @@ async fn a_release_that_panics_leaves_nobody_asleep() {
             let has_panicked = has_panicked.clone();
             Way::to(server, move |action| {
                 if matches!(action, Action::Release { .. }) && !has_panicked.swap(true, SeqCst) {
-                    panic!("of its own making");
+                    panic!("a user's node panics");
                 }
                 Duration::ZERO
             })
@@ -242,7 +241,7 @@ async fn a_release_that_panics_leaves_nobody_asleep() {
     assert!(given_up.elapsed() < ms(500), "{:?}", given_up.elapsed());
 }
 
-/// Who is in front cannot get it, for nodes take longer than they are given.
+/// The first waiter cannot win: its node budget is shorter than a round trip. Waiters with other settings do not share this.
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_told_nothing_that_was_asked_on_other_terms() {
     let redlock = redlock(&servers(), Redlock::builder());
@@ -257,7 +256,7 @@ async fn who_waits_is_told_nothing_that_was_asked_on_other_terms() {
         assert!(started.elapsed() < ms(1_500), "{:?}", started.elapsed());
         let _ = lease.release().await;
     }
-    // Too short to have a turn. The attempts of the one in front may be in the way, but nothing is out of reach.
+    // Too short to become the first waiter. The first waiter's attempts may be in the way, but no node is out of reach.
     for _ in 0..1_000 {
         let outcome = redlock.lock("job").within(ms(5)).acquire().await;
         assert!(
@@ -271,7 +270,7 @@ async fn who_waits_is_told_nothing_that_was_asked_on_other_terms() {
     front.abort();
 }
 
-/// However many there are.
+/// The same with a thousand waiters that cannot win.
 #[tokio::test(start_paused = true)]
 async fn those_who_cannot_have_it_hold_up_nobody_who_can() {
     let redlock = redlock(&servers(), Redlock::builder());
@@ -289,7 +288,7 @@ async fn those_who_cannot_have_it_hold_up_nobody_who_can() {
     while waiting.join_next().await.is_some() {}
 }
 
-/// The nodes may have forgotten something of the last hour, and so give no locks for as long.
+/// The nodes restarted ten minutes ago. The first waiter's guard lasts an hour, that of the others is over.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_the_restart_guard_of_another() {
     let up = Duration::from_secs(600);
@@ -318,7 +317,7 @@ async fn nobody_waits_for_the_restart_guard_of_another() {
     front.abort();
 }
 
-/// Whoever waits behind is told when its time is up what the one in front heard, who may have asked some time ago.
+/// A waiter behind gets the first waiter's last answer. The remaining time in it has been counted down since.
 #[tokio::test(start_paused = true)]
 async fn how_long_it_is_held_is_told_as_of_now() {
     let nodes = puppets(3, |_, action| match action {
@@ -330,7 +329,7 @@ async fn how_long_it_is_held_is_told_as_of_now() {
     });
     let redlock = redlock(&nodes, Redlock::builder());
     let front = tokio::spawn(redlock.lock("job").forever().acquire());
-    // By then, it asks only now and then.
+    // By then, the first waiter polls rarely.
     sleep(ms(60_000)).await;
     let mut ages = Vec::new();
     for _ in 0..50 {
@@ -352,5 +351,8 @@ async fn how_long_it_is_held_is_told_as_of_now() {
         ages.push(since);
     }
     front.abort();
-    assert!(ages.iter().any(|age| !age.is_zero()), "all have asked: {ages:?}");
+    assert!(
+        ages.iter().any(|age| !age.is_zero()),
+        "every waiter asked the nodes: {ages:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Extensions and the watchdog, to the millisecond.
+//! Extensions and the watchdog, exact to the millisecond.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::nodes::{Answer, Plan, Puppet, at_once, ms, puppets, redlock, yes};
 
 const TTL: Duration = ms(3_000);
-/// The TTL less 1 % and 2 ms.
+/// The TTL less 1 % and 2 ms for clock drift.
 const VALID: Duration = ms(2_968);
 const THIRD: Duration = ms(1_000);
 
@@ -24,7 +24,7 @@ async fn acquire(nodes: &[Arc<Puppet>], watchdog: bool) -> (Lease, Instant) {
     (lease, started)
 }
 
-/// Three nodes that grant at once, release at once, and extend as told.
+/// Returns three nodes that grant and release at once, and extend as `plan` says.
 fn extending(mut plan: impl FnMut(usize) -> Plan + Clone + Send + 'static) -> Vec<Arc<Puppet>> {
     puppets(3, move |node, action| match action {
         Action::Extend { .. } => plan(node),
@@ -69,7 +69,7 @@ async fn a_failed_extension_changes_nothing() {
     assert_eq!(started.elapsed(), ms(800), "a node budget later");
     assert_eq!(lease.deadline(), (started + VALID).into_std());
     assert!(lease.is_held());
-    // E1: its keys are not deleted for it.
+    // A failed extension deletes no keys (E1).
     assert!(
         nodes
             .iter()
@@ -142,7 +142,7 @@ async fn every_world_of_answers_extends_refuses_or_leaves_it_open() {
 
 #[tokio::test(start_paused = true)]
 async fn the_watchdog_sends_a_third_of_the_ttl_after_the_last_send() {
-    // Slow answers do not add up.
+    // Slow answers do not delay the next renewal.
     let nodes = extending(|node| Plan::Answer(ms(70 * (node as u64 + 1)), Ok(Reply::Extended)));
     let (lease, started) = acquire(&nodes, true).await;
     for _ in 0..(30 * 20) {
@@ -154,7 +154,7 @@ async fn the_watchdog_sends_a_third_of_the_ttl_after_the_last_send() {
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     let expected: Vec<Instant> = (1..=30).map(|n| started + THIRD * n).collect();
     for node in &nodes {
-        // The release may come in the very moment of the last one.
+        // The release may come at the moment of the last renewal.
         let sent = extensions(node);
         assert!(sent == expected || sent == expected[..29], "{sent:?}");
     }
@@ -183,10 +183,10 @@ async fn renewals_that_fail_are_tried_again_quickly_and_never_after_the_deadline
         assert!(*sent.last().unwrap() < started + VALID);
         for pair in sent.windows(2) {
             let gap = pair[1] - pair[0];
-            // A thirtieth of the TTL, give or take a half of it; timers are a millisecond late at most.
+            // A thirtieth of the TTL, plus or minus half of it. Timers are at most a millisecond late.
             assert!(gap >= ms(50) && gap <= ms(151), "{gap:?}");
         }
-        // A6: it was lost, so it is cleaned up, once.
+        // The lost lease is cleaned up, once (A6).
         let calls = node.calls();
         assert!(calls.last().unwrap().is_release());
         assert_eq!(calls.iter().filter(|call| call.is_release()).count(), 1);
@@ -274,7 +274,7 @@ async fn max_hold_is_kept_to_the_millisecond() {
     let lost = lease.lost().await;
     assert_eq!(started.elapsed(), most);
     assert_eq!(lost.reason, LossReason::MaxHold);
-    // Nothing more to gain: 5 s are reached with the renewal at 5 s.
+    // The renewal at 5 s reaches beyond `max_hold`, so it is the last.
     assert_eq!(extensions(&nodes[0]).len(), 5);
 }
 
@@ -302,7 +302,7 @@ async fn a_run_that_loses_its_lease_is_cancelled_before_the_deadline_and_not_muc
     }
 }
 
-/// A6: an extended key outlives the acquire by more than a TTL.
+/// Extended keys outlive the acquire by more than a TTL (A6).
 #[tokio::test(start_paused = true)]
 async fn the_clean_up_of_an_extended_lease_lasts_until_the_extended_keys_have_expired() {
     let away = Arc::new(AtomicBool::new(false));

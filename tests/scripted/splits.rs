@@ -1,4 +1,4 @@
-//! W3: several contend, and nobody has a quorum.
+//! Split votes: several clients contend, and none has a quorum (W3).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::crowd::{manager, scattered};
 use crate::nodes::{Plan, ms, puppets, redlock, yes};
 
-/// Two contenders with two votes each, and the fifth node is silent: it could decide, but is not waited for.
+/// Two contenders have two votes each. The fifth node could decide, but it is silent and not waited for.
 #[tokio::test(start_paused = true)]
 async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
     let mut won = 0;
@@ -22,7 +22,7 @@ async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
         let started = Instant::now();
         let tries = managers.iter().map(|manager| manager.lock("job").try_acquire());
         let outcomes = join_all(tries).await;
-        // A node has three seconds.
+        // A node's budget is three seconds.
         assert!(
             started.elapsed() < ms(500),
             "seed {seed}: {:?}",
@@ -34,7 +34,7 @@ async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
     assert!((40..=50).contains(&won), "{won} of 50");
 }
 
-/// The votes are split again and again, and each time somebody is elected who needs nodes that others come to have meanwhile.
+/// The votes are split repeatedly. Each time, the elected contender needs nodes that other contenders have acquired meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_hung_node_does_not_keep_the_lock_from_those_who_contend_for_it() {
     let (mut longest, mut together) = (Duration::ZERO, Duration::ZERO);
@@ -65,11 +65,10 @@ async fn a_hung_node_does_not_keep_the_lock_from_those_who_contend_for_it() {
         together += started.elapsed();
     }
     println!("20 grants: {:?}, {longest:?} at most", together / 200);
-    // Without the silent node it takes half a second at most.
+    // Without the silent node, it takes half a second at most.
     assert!(longest < ms(1_500), "{longest:?}");
 }
 
-/// W3: the votes themselves settle who goes on.
 #[tokio::test(start_paused = true)]
 async fn a_split_vote_is_settled_in_the_same_attempt() {
     let mut settled = 0;
@@ -93,10 +92,10 @@ async fn a_split_vote_is_settled_in_the_same_attempt() {
     assert!(settled > 180, "{settled} of 200");
 }
 
-/// A5: the first request may be what set a key, so the validity starts before it.
+/// The first request may have set a key, so the validity starts before it (A5).
 #[tokio::test(start_paused = true)]
 async fn the_lease_of_an_elected_contender_counts_from_its_first_request() {
-    // Two contenders with larger tokens have a node each, and give it back.
+    // Two contenders with larger tokens have one node each, and give it back.
     let mut is_given_back = false;
     let nodes = puppets(3, move |node, action| {
         let reply = match action {
@@ -120,6 +119,6 @@ async fn the_lease_of_an_elected_contender_counts_from_its_first_request() {
         [1, 2, 2],
         "the votes were not split"
     );
-    // The TTL less 1 % and 2 ms.
+    // The TTL less 1 % and 2 ms for clock drift.
     assert_eq!(lease.deadline(), (started + ms(9_898)).into_std());
 }

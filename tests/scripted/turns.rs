@@ -1,4 +1,4 @@
-//! Whoever wants a lock gets it in turn, however many there are.
+//! Every task that wants a lock gets it in turn, however many there are.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::crowd::{asked, manager, servers};
 use crate::nodes::{Server, ms};
 use crate::worlds::{Figures, World};
 
-/// Someone's life among many: takes the lock, keeps it for a moment, and at once wants it again.
+/// Acquires the lock, holds it for 5 ms, and starts again at once. Returns how long each acquire waited.
 async fn work(manager: Redlock, until: Instant) -> Vec<Duration> {
     let mut waits = Vec::new();
     while Instant::now() < until {
@@ -25,7 +25,7 @@ async fn work(manager: Redlock, until: Instant) -> Vec<Duration> {
     waits
 }
 
-/// A minute of so many lives in each process, on five servers; and what has become of them.
+/// Runs this many tasks in each process for a minute, on five servers. Returns the servers and the tasks' results.
 async fn crowd<F: Future>(
     processes: usize,
     workers: usize,
@@ -56,27 +56,26 @@ async fn nobody_starves_and_the_lock_is_hardly_ever_idle() {
             "{processes} x {workers}: {grants} grants, {fewest} to {most} each, wait {mean:?}, longest {longest:?}, {} asked",
             asked(&servers) / grants
         );
-        // Holding takes 6, handing over 2 or more.
+        // In milliseconds: a lease is held for 6, and a hand-over takes at least 2.
         assert!(grants > 60_000 / 20, "{grants}");
         assert!(*longest < 20 * mean, "{longest:?}");
         assert!(most <= 2 * fewest, "{fewest} to {most}");
-        // Each node once for each grant, and now and then for somebody who asked in vain.
+        // Each node once for each grant, and sometimes for a refused attempt.
         assert!(asked(&servers) <= grants * 5 * 5 / 2, "{}", asked(&servers));
     }
 }
 
-/// The announcement of a release has to come this far, and the next one's question to go back, before it is asked for again from
-/// nearby.
+/// The announcement of a release must reach the far process, and its request the nodes, before a near process asks again.
 #[tokio::test(start_paused = true)]
 async fn nobody_starves_however_far_away() {
     for hold in [5, 50, 300] {
         for places in [
-            // All of them are far away,
+            // All far away.
             vec![(10, 2), (10, 2)],
             vec![(30, 8), (30, 8)],
             vec![(75, 1), (75, 1), (75, 1)],
             vec![(40, 4); 8],
-            // or some.
+            // Some far away.
             vec![(1, 1), (5, 1)],
             vec![(1, 1), (30, 1)],
             vec![(1, 4), (30, 1)],
@@ -91,8 +90,8 @@ async fn nobody_starves_however_far_away() {
     }
 }
 
-/// Each task gets a good part of what it would get if turns were equal; or if it was alone, for no task waits while it asks and
-/// while it releases, and so the near ones go on meanwhile.
+/// Asserts that each task gets 40 % of an equal share, or of what it would get alone, if that is less: while requests of a far
+/// task travel, near tasks go on.
 fn nobody_starves(world: &World, figures: &Figures) {
     let equal = figures.ideal / figures.grants.iter().flatten().count() as f64;
     for ((one_way, tasks), turns) in world.processes.iter().zip(figures.turns()) {
@@ -106,7 +105,7 @@ fn nobody_starves(world: &World, figures: &Figures) {
     }
 }
 
-/// It would go on for ever, and not hear of the other.
+/// Otherwise it would acquire for ever, and not hear of the other.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_never_has_to_wait_hears_of_one_that_has_to() {
     for drops in [false, true] {
@@ -118,7 +117,7 @@ async fn a_process_that_never_has_to_wait_hears_of_one_that_has_to() {
     }
 }
 
-/// They have said that they wait, and are waited for once. All that are as far away are doubted then.
+/// They have announced that they wait. After the first slot that passes unused, all slots are shortened.
 #[tokio::test(start_paused = true)]
 async fn processes_that_stand_still_cost_hardly_anything() {
     let world = |frozen| World {
@@ -138,7 +137,7 @@ async fn processes_that_stand_still_cost_hardly_anything() {
     }
 }
 
-/// Some are always there, others come now and then, and are not missed when they have gone.
+/// Some tasks are always there. Visitors come now and then, and leave.
 #[tokio::test(start_paused = true)]
 async fn those_who_come_and_go_do_not_hold_up_those_who_stay() {
     let mut grants = Vec::new();
@@ -171,14 +170,14 @@ async fn those_who_come_and_go_do_not_hold_up_those_who_stay() {
         );
         assert!(longest.iter().all(|longest| *longest < ms(1_000)), "{longest:?}");
     }
-    // Each of two hundred visits takes its time, and is waited for once or twice.
+    // Each of 200 visits takes time, and afterwards costs a slot or two.
     assert!(
         grants[1] * 10 > grants[0] * 8 && grants[2] * 10 > grants[0] * 6,
         "{grants:?}"
     );
 }
 
-/// How long the lock was nobody's although somebody wanted it.
+/// Measures the longest time for which the lock was free although a task wanted it.
 #[derive(Default)]
 struct Idle {
     wanted: usize,
@@ -199,7 +198,6 @@ impl Idle {
     }
 }
 
-/// Whoever waits may give up at any time, and is not missed.
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_leaves_nobody_asleep() {
     let mut longest = Duration::ZERO;
@@ -240,8 +238,8 @@ async fn who_gives_up_leaves_nobody_asleep() {
             life.unwrap();
         }
         let idle = idle.lock().unwrap().longest;
-        // Somebody who has just got it may give up before knowing that, and it is deleted in the background: some round trips.
-        // And whose turn it is but does not take it any more is waited for, for a quarter of a second at most.
+        // A task may give up just after its grant: the deletion takes some round trips. A named process that gave up costs its
+        // slot.
         assert!(idle < ms(500), "seed {seed}: {idle:?}");
         longest = longest.max(idle);
         for manager in &managers {
@@ -252,7 +250,7 @@ async fn who_gives_up_leaves_nobody_asleep() {
     println!("idle for {longest:?} at most");
 }
 
-/// As `work`, but the lock is given up by dropping the lease.
+/// As [`work`], but drops the leases. Returns the number of grants.
 async fn carefree_work(manager: Redlock, until: Instant) -> usize {
     let mut grants = 0;
     while Instant::now() < until {

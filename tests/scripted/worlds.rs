@@ -1,4 +1,4 @@
-//! Processes near and far that want one lock: how the lock is shared, with frozen processes among them.
+//! How near and far processes share one lock, also while some waiting processes are frozen.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -10,18 +10,18 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::nodes::{Line, Server, ms, redlock};
 
-/// Timers count in milliseconds, and so does the shortest way.
+/// One simulated scenario. The shortest one-way distance is 1 ms, the resolution of timers.
 pub(crate) struct World {
     pub(crate) servers: usize,
-    /// A process each: how far it is from the nodes, one way in milliseconds, and how many of its tasks want the lock.
+    /// For each process: the one-way distance in milliseconds, and the number of tasks.
     pub(crate) processes: Vec<(u64, usize)>,
-    /// Processes that have begun to wait and stand still, and how far away they are.
+    /// The number of frozen processes that wait, and their one-way distance in milliseconds.
     pub(crate) frozen: (usize, u64),
-    /// In milliseconds.
+    /// How long a lease is held, in milliseconds.
     pub(crate) hold: u64,
     /// Whether leases are dropped, not released.
     pub(crate) drops: bool,
-    /// In seconds.
+    /// How long the scenario runs, in seconds.
     pub(crate) length: u64,
 }
 
@@ -38,9 +38,8 @@ impl World {
     }
 }
 
-/// What has come of it.
 pub(crate) struct Figures {
-    /// Of each task, process by process.
+    /// For each process, the grants of each of its tasks.
     pub(crate) grants: Vec<Vec<usize>>,
     pub(crate) ideal: f64,
     pub(crate) longest: Duration,
@@ -53,13 +52,13 @@ impl Figures {
         self.grants.iter().flatten().sum()
     }
 
-    /// Grants of a task, on an average in each process.
+    /// Returns the mean number of grants per task, for each process.
     pub(crate) fn turns(&self) -> Vec<usize> {
         let mean = |of: &Vec<usize>| of.iter().sum::<usize>() / of.len();
         self.grants.iter().map(mean).collect()
     }
 
-    /// Of the process that has had it least, as a part of what it would have if all were equal.
+    /// Returns the grants of the process with the fewest, relative to an equal share.
     pub(crate) fn least_share(&self) -> f64 {
         let fewest = self.turns().into_iter().min().unwrap() as f64;
         fewest * self.grants.iter().flatten().count() as f64 / self.total() as f64
@@ -80,7 +79,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// A manager that reaches the servers over this distance, more or less.
+/// Returns a manager that reaches the servers over this distance, within 20 %.
 fn at(servers: &[Arc<Server>], number: u64, one_way: u64) -> Redlock {
     let way = |(node, server)| {
         let random = Mutex::new(fastrand::Rng::with_seed(number * 10 + node as u64));
@@ -94,8 +93,8 @@ fn at(servers: &[Arc<Server>], number: u64, one_way: u64) -> Redlock {
 }
 
 impl World {
-    /// If turns are equal: a release travels to the nodes and its announcement to the next process, which asks and is answered;
-    /// within a process, it only asks and is answered.
+    /// Returns the number of grants if turns are equal. Between processes, a hand-over takes four one-way trips: release,
+    /// announcement, request, answer. Within a process, it takes two.
     fn ideal(&self) -> f64 {
         let tasks: usize = self.processes.iter().map(|(_, tasks)| tasks).sum();
         let turn = |(one_way, tasks): &(u64, usize)| {
@@ -172,7 +171,7 @@ impl World {
     }
 }
 
-/// For comparison of versions.
+/// Prints figures with which versions can be compared.
 #[tokio::test(start_paused = true)]
 #[ignore = "prints a table: make fairness"]
 async fn figures_of_many_worlds() {

@@ -1,4 +1,4 @@
-//! Bytes read as what a target needs. When they run out, zeros follow.
+//! Reads bytes as a target's input. At the end, zeros follow.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl<'a> Bytes<'a> {
         u64::from_le_bytes(word)
     }
 
-    /// A number, of those at bounds more often than not.
+    /// Reads a number, usually one at a bound.
     pub(crate) fn number(&mut self) -> i64 {
         const EDGES: [i64; 16] = [
             0,
@@ -49,7 +49,7 @@ impl<'a> Bytes<'a> {
             i32::MAX as i64,
             i32::MIN as i64,
             9_999_999_999_999_999,
-            // The end of the credible, give or take: ten years from some day in 2026.
+            // Ten years after a day in 2026, from which counters are not believed; and that day.
             2_110_000_000_000_000,
             1_790_000_000_000_000,
         ];
@@ -62,13 +62,13 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Text that is as long as its first byte says, or so many times that where a second one says so.
+    /// Reads a text. The first byte is its length; the second says how often it is repeated.
     pub(crate) fn text(&mut self) -> String {
         let (length, times) = (usize::from(self.byte()), usize::from(self.byte() % 64).max(1));
         String::from_utf8_lossy(self.take(length)).repeat(times)
     }
 
-    /// A duration, of those given as bounds more often than not.
+    /// Reads a duration, usually one near a bound.
     pub(crate) fn duration(&mut self, bounds: &[Duration]) -> Duration {
         let kind = self.byte();
         let bound = bounds[usize::from(kind / 8) % bounds.len()];

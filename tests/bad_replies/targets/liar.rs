@@ -1,4 +1,4 @@
-//! A server that lies: real answers to real requests, of which some are exchanged on the way.
+//! A proxy that lies: it passes requests on to a real server, and replaces some of the answers.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::lies::{Then, Told};
 use super::resp::Value;
 
-/// Given a reply of the server, what is said instead. Called for one reply after the other, on whatever connection.
+/// Returns what to send instead of a server's reply. Called for each reply on any connection, in order.
 pub(crate) type Tongue = Box<dyn FnMut(&Value) -> Told + Send>;
 
-/// Gone with everything it has accepted when it is dropped.
+/// Dropping it closes all connections.
 pub(crate) struct Liar {
     addr: SocketAddr,
     _task: AbortOnDropHandle<()>,
@@ -60,7 +60,7 @@ async fn serve(client: TcpStream, server: SocketAddr, tongue: Arc<Mutex<Tongue>>
     }
 }
 
-/// Until the connection is to end.
+/// Answers until the connection is to end.
 async fn answer(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, tongue: Arc<Mutex<Tongue>>) {
     let mut heard = Vec::new();
     loop {

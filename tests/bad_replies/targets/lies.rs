@@ -1,9 +1,8 @@
-//! What a server that lies says in place of the truth.
+//! What a lying server sends instead of the truth.
 
 use super::bytes::Bytes;
 use super::resp::Value;
 
-/// What is sent, and what follows it.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) bytes: Vec<u8>,
@@ -13,12 +12,12 @@ pub(crate) struct Told {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Then {
     GoOn,
-    /// Nothing more is said, and nothing heard.
+    /// The server neither sends nor reads any more.
     Silence,
     Close,
 }
 
-/// Kinds of lies: what the first byte of one stands for. The corpus has each of them.
+/// The number of kinds of lies. The first byte of a lie selects its kind, and the corpus has each of them.
 const KINDS: u8 = 17;
 
 const ERRORS: [&str; 16] = [
@@ -39,7 +38,7 @@ const ERRORS: [&str; 16] = [
     "",
     "Canceled channel closed not initialized",
 ];
-/// As they are, for a client that takes RESP3 where it comes, and for one that does not.
+/// Sent as they are, to connections with RESP3 and without.
 const RESP3: [&str; 20] = [
     "_\r\n",
     "#t\r\n",
@@ -63,7 +62,7 @@ const RESP3: [&str; 20] = [
     "+QUEUED\r\n",
 ];
 const LENGTHS: [i64; 8] = [1_000_000_000, -2, i64::MAX, 1 << 32, 536_870_912, 1, i64::MIN, 3];
-/// As deep as is read without recursion being a matter of the stack; what is deeper, see `tests/bad_replies/memory.rs`.
+/// Deeper nesting is in `tests/bad_replies/memory.rs`.
 const DEEPEST: usize = 60;
 
 pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
@@ -74,7 +73,7 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
     let mut truth = truth.clone();
     match bytes.byte() % KINDS {
         0 => says(truth.write()),
-        // One part of the truth is another number, or nothing.
+        // One part becomes another number.
         1 => {
             let at = usize::from(bytes.byte()) % truth.parts();
             truth.replace(at, Value::Int(bytes.number()));
@@ -105,7 +104,7 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
             let then = [Then::Silence, Then::Close][usize::from(bytes.byte() % 2)];
             Told { bytes: said, then }
         }
-        // Nobody has asked for the second one.
+        // A second reply, which answers no request.
         7 => says([truth.write(), truth.write()].concat()),
         8 => says([truth.write(), thing(bytes).write()].concat()),
         9 => {
@@ -116,7 +115,7 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
                     .write(),
             )
         }
-        // Lists of another length.
+        // A list of another length.
         10 => {
             if let Value::Array(items) = &mut truth {
                 let item = items.first().cloned().unwrap_or(Value::Null);
@@ -124,7 +123,7 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
             }
             says(truth.write())
         }
-        // The time, which is the end of a list.
+        // Another time: the last two items of a list.
         11 => {
             if let Value::Array(items) = &mut truth {
                 let count = items.len();
@@ -134,7 +133,7 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
             }
             says(truth.write())
         }
-        // What INFO says of one thing.
+        // Another value of a field of INFO.
         12 => {
             let name = [
                 "uptime_in_seconds",
@@ -154,7 +153,7 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
             bytes: Vec::new(),
             then: if bytes.flag() { Then::Close } else { Then::Silence },
         },
-        // The bytes themselves.
+        // Arbitrary bytes.
         15 => {
             let count = usize::from(bytes.byte());
             says(bytes.take(count).to_vec())

@@ -1,5 +1,5 @@
-//! What hostile input must not do, as functions of bytes: run over a corpus and its mutations by `cargo test --test bad_replies`,
-//! and by `cargo fuzz` from `fuzz/`.
+//! The targets, as functions of bytes: `cargo test --test bad_replies` runs them over a corpus and its mutations, and
+//! `cargo fuzz` over its own.
 #![allow(dead_code)]
 
 mod bytes;

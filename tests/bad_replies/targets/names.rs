@@ -1,4 +1,4 @@
-//! Resource names and key prefixes: any text. What is accepted is used literally, what is not is named.
+//! Resource names and key prefixes: any text is used literally, or refused with the right error.
 
 use std::sync::Arc;
 
@@ -50,5 +50,5 @@ async fn check(prefix: &str, resource: &str) {
         },
         Err(other) => panic!("{other:?} for {prefix:?} and {resource:?}"),
     }
-    assert!(node.asked().is_empty(), "refused, but asked for");
+    assert!(node.asked().is_empty(), "refused, but a request was sent");
 }

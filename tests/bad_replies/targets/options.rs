@@ -1,4 +1,4 @@
-//! Option values: any durations, any drift. They are refused, or what is asked of the nodes agrees with them.
+//! Settings: any durations and any drift are refused, or used in the requests to nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::bytes::Bytes;
 use super::recorder::{Recorder, on_paused_clock};
 
-/// On the paused clock. Shortest delays are a millisecond, so that is some fifty attempts.
+/// On the paused clock. The shortest back-off is a millisecond, so at most some fifty attempts.
 const A_WHILE: Duration = Duration::from_millis(50);
 const BOUNDS: [Duration; 9] = [
     MIN_TTL,
@@ -39,7 +39,7 @@ struct Settings {
     backoff: Backoff,
     lead: Duration,
     held: bool,
-    /// Said when the manager is made, or only at the lock.
+    /// Whether the settings are made at the manager, or at the lock.
     at_manager: bool,
 }
 
@@ -91,7 +91,7 @@ async fn check(settings: &Settings) {
     }
     let redlock = match builder.custom_nodes(vec![node.clone() as Arc<dyn Node>]) {
         Ok(redlock) => redlock,
-        // Without the TTL that comes later, they may make no sense already.
+        // With the default TTL, they may be invalid already.
         Err(ConnectError::Options(_)) if !settings.at_manager => return,
         Err(ConnectError::Options(error)) => {
             return assert!(!are_valid(settings), "{error} for {settings:?}");
@@ -175,7 +175,7 @@ fn whole_millis(ttl: Duration) -> Duration {
     Duration::from_millis(ttl.as_millis() as u64)
 }
 
-/// The bounds once more, as the documentation has them.
+/// Checks the documented bounds.
 fn are_valid(settings: &Settings) -> bool {
     if settings.ttl < MIN_TTL || settings.ttl > MAX_TTL {
         return false;
@@ -189,7 +189,7 @@ fn are_valid(settings: &Settings) -> bool {
             .is_none_or(|budget| !budget.is_zero() && budget < ttl)
         && settings.max_hold.is_none_or(|most| !most.is_zero())
         && settings.window <= MAX_TTL
-        // A manager's own TTL may be longer, and is 30 s where none is given.
+        // A manager's own TTL may be longer than the window. The default TTL is 30 s.
         && (settings.at_manager || settings.ttl <= settings.window.max(Duration::from_secs(30)))
         && (retention == Duration::MAX || (retention >= least_retention && retention <= MAX_RETENTION))
 }

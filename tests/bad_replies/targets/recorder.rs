@@ -1,4 +1,4 @@
-//! A node that says yes (or "held") to everything, and notes what it was asked.
+//! A node that says yes (or "held") to everything, and records the requests.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -54,7 +54,6 @@ impl Node for Recorder {
     }
 }
 
-/// Runs `work` on a runtime of its own, whose clock is not that of the machine.
 pub(crate) fn on_paused_clock<T>(work: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().unwrap();

@@ -1,5 +1,4 @@
-//! Replies: one, two or all of three nodes lie, in whatever way. Nothing panics, nothing hangs, and where a quorum is honest the
-//! lock works as if nothing were.
+//! Replies: one, two or all of three nodes lie. Nothing panics or hangs, and with an honest quorum the lock works as usual.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,17 +17,17 @@ use super::resp::Value;
 
 pub(crate) const NODES: usize = 3;
 const LOCK: &str = "job";
-/// With an honest quorum nobody waits for these; long enough for a busy machine.
+/// With an honest quorum, no call waits this long, not even on a busy machine.
 const TTL: Duration = Duration::from_secs(30);
 const BUDGET: Duration = Duration::from_secs(10);
-/// Without one, everybody does, and what comes of it is open.
+/// Without an honest quorum, calls do wait for it.
 const SHORT_TTL: Duration = Duration::from_secs(1);
 const SHORT_BUDGET: Duration = Duration::from_millis(100);
-/// One of so many cases waits until everything is cleaned up. Where a node says nothing, that takes a TTL.
+/// One of so many cases waits for the clean-up, which takes a TTL if a node is silent.
 const CLEAN: u64 = 128;
-/// How the servers write: many at a time, they would wait for the disk.
+/// The servers' `appendfsync`: so many of them would wait for the disk.
 const WRITES: &str = "no";
-/// Far more than anything may take: hours would be the same.
+/// Much longer than any case may take.
 const PATIENCE: Duration = Duration::from_secs(180);
 const TEN_YEARS: u64 = 10 * 366 * 24 * 3_600 * 1_000_000;
 
@@ -53,22 +52,22 @@ impl World {
     }
 }
 
-/// Who is lied to may give a server another record, which ends the connections of all others of the prefix. So each case has a
-/// prefix of its own.
+/// Connects with a prefix that no other case uses: a client that reads lies may replace a server's record, which ends the
+/// connections of all other clients of the prefix.
 async fn connect(urls: Vec<String>, prefix: &str, timeout: Duration) -> Result<Redlock, ConnectError> {
-    // Each liar has an address of its own, so each of them would make another list of the same nodes.
+    // Each liar has its own address, so the clients' lists of nodes differ, and must not be registered.
     let builder = Redlock::builder().urls(urls).restart_guard(false).unregistered();
     let builder = builder.key_prefix(prefix);
     builder.connect_timeout(timeout).connect().await
 }
 
-/// Who lies, from when on, and how.
+/// Which nodes lie, from when on, and how.
 #[derive(Debug)]
 struct Plan<'a> {
     liars: u8,
-    /// So many replies are true.
+    /// The number of true replies before the first lie.
     from: u8,
-    /// When there are no more lies, they begin again; otherwise all is true from then on.
+    /// Whether the lies start again after the last one. Otherwise, all later replies are true.
     again: bool,
     lies: &'a [u8],
 }
@@ -120,7 +119,7 @@ impl Plan<'_> {
     }
 }
 
-/// Servers that say so are asked for more in their greeting.
+/// Lets the server claim `appendfsync always`: clients then ask it for more when they connect.
 fn as_if_all_were_kept(truth: &Value) -> Value {
     match truth {
         Value::Array(items) if items.last() == Some(&Value::Bulk(WRITES.into())) => {
@@ -130,12 +129,11 @@ fn as_if_all_were_kept(truth: &Value) -> Value {
     }
 }
 
-/// One world of liars.
 pub(crate) async fn case(world: &World, data: &[u8]) {
     let plan = Plan::read(data);
     let number = world.cases.fetch_add(1, Relaxed);
     let prefix = format!("case-{number}:");
-    // Makes the records, so that they are there when the lies begin.
+    // Makes the records before the lies begin.
     let honest = connect(world.testbed.urls(), &prefix, TTL).await.unwrap();
     let mut liars = Vec::new();
     let mut urls = world.testbed.urls();
@@ -150,7 +148,7 @@ pub(crate) async fn case(world: &World, data: &[u8]) {
     let held = held.unwrap_or_else(|_| panic!("hangs: {plan:?}"));
     drop(liars);
     if plan.count() == 1 {
-        // Whatever one node has said, the others still give the lock, and in order.
+        // Whatever one node has sent, the others give the lock, and in order.
         let next = honest.lock(LOCK).within(PATIENCE).acquire().await;
         let next = next.unwrap_or_else(|error| panic!("never again: {error} after {plan:?}"));
         let token = next.fencing_token();
@@ -159,7 +157,7 @@ pub(crate) async fn case(world: &World, data: &[u8]) {
     }
 }
 
-/// Takes and gives back a lock; its token.
+/// Acquires, extends and releases a lock. Returns its token, or `None` if it was not acquired.
 async fn used(
     plan: &Plan<'_>,
     urls: Vec<String>,
@@ -174,7 +172,7 @@ async fn used(
     let to_connect = if honest_quorum { TTL } else { BUDGET / 10 };
     let redlock = match connect(urls, prefix, to_connect).await {
         Ok(redlock) => redlock,
-        // What looks like a mistake in the list of nodes is refused, by the name of the node.
+        // If it looks like a mistake in the list of nodes, the error names the lying node.
         Err(ConnectError::Misconfigured(votes)) => {
             let unfit = |(node, answer)| matches!(answer, &Some(Err(Fault::Unfit(_)))) && plan.lies(node);
             assert!(
@@ -196,7 +194,7 @@ async fn used(
             token = lease.fencing_token();
             let _ = lease.votes().to_string();
             let mut extended = lease.extend().await;
-            // The honest ones may be slow, on a busy machine.
+            // On a busy machine, honest nodes may be slow.
             while extended.is_err() && lease.is_held() {
                 extended = lease.extend().await;
             }
@@ -217,7 +215,7 @@ async fn used(
     token
 }
 
-/// One case in a world that lasts as long as the process, as a fuzzer has it. The servers go when the process does.
+/// Runs a case for a fuzzer. The servers run as long as the process.
 pub(crate) fn run(data: &[u8]) {
     static WORLD: OnceLock<(Runtime, World)> = OnceLock::new();
     let (runtime, world) = WORLD.get_or_init(|| {

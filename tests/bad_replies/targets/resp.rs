@@ -1,4 +1,4 @@
-//! As much of the Redis protocol as it takes to read honest replies, and to write any.
+//! As much of the Redis protocol as is needed to read honest replies, and to write any.
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
@@ -8,14 +8,14 @@ pub(crate) enum Value {
     Bulk(Vec<u8>),
     Null,
     Array(Vec<Value>),
-    /// What only the newer protocol has, which connections for announcements use: a map or a message, and what else there is.
+    /// Maps, messages and the like of RESP3, which connections for announcements use.
     Items(u8, Vec<Value>),
     Line(u8, Vec<u8>),
     Verbatim(Vec<u8>),
 }
 
 impl Value {
-    /// The first reply in `buffer`, and how long it is; `None` if it is not complete.
+    /// Returns the first reply in `buffer` and its length; `None` if it is not complete.
     pub(crate) fn read(buffer: &[u8]) -> Option<(Value, usize)> {
         let end = buffer.windows(2).position(|pair| pair == b"\r\n")?;
         let (kind, text) = buffer[..end].split_first()?;
@@ -88,7 +88,7 @@ impl Value {
         }
     }
 
-    /// All parts of it, itself first.
+    /// Returns the number of parts of the reply, itself included.
     pub(crate) fn parts(&mut self) -> usize {
         1 + match self {
             Value::Array(items) | Value::Items(_, items) => items.iter_mut().map(Value::parts).sum(),
@@ -96,7 +96,6 @@ impl Value {
         }
     }
 
-    /// Puts `new` in the place of part number `at`.
     pub(crate) fn replace(&mut self, at: usize, new: Value) {
         let Some(mut at) = at.checked_sub(1) else {
             *self = new;
@@ -115,7 +114,6 @@ impl Value {
     }
 }
 
-/// What was read, if all of it was there.
 trait Complete: Sized {
     fn complete(self, buffer: &[u8]) -> Option<Self>;
 }

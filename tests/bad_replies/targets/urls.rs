@@ -1,10 +1,10 @@
-//! Node URLs: any text. Whatever becomes of it, a password is not shown.
+//! Node URLs: any text. Neither an accepted nor a refused URL shows its password.
 
 use quorlock::NodeConfig;
 
 use super::bytes::Bytes;
 
-/// Neither part of a host's name nor of the library's own words.
+/// Part of no host name, and of no text of the library.
 const PASSWORD: &str = "hunter2";
 
 pub(crate) fn run(data: &[u8]) {
@@ -18,7 +18,7 @@ pub(crate) fn run(data: &[u8]) {
     if rest.contains(PASSWORD) {
         return;
     }
-    // Somewhere between a scheme and a host there is a password, of which nobody has encoded a character.
+    // The password stands between a scheme and a host, without percent-encoding.
     let mut parts = rest.splitn(3, '\n').map(str::to_owned);
     let mut part = || parts.next().unwrap_or_default();
     let schemes = [
@@ -46,7 +46,7 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// What a person may get to see of it.
+/// Returns the texts in which a URL may be shown.
 fn shown(url: &str) -> Vec<String> {
     match NodeConfig::from_url(url) {
         Ok(config) => vec![config.name().to_string(), format!("{config:?}")],

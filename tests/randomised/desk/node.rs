@@ -1,4 +1,4 @@
-//! The nodes that the library is given.
+//! The nodes that the library uses.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 
 use super::{Answer, Call, Desk, Parcel};
 
-/// One server as a client sees it.
 pub(crate) struct SimulatedNode {
     pub(crate) name: Arc<str>,
     pub(crate) server: usize,
@@ -34,7 +33,7 @@ impl Node for SimulatedNode {
         let (now, local) = (self.desk.now(), self.desk.local());
         let mut inner = self.desk.inner();
         let link = &inner.links[self.server];
-        // M3: votes count only where the client has looked a short while ago.
+        // Votes count only after a recent look (M3).
         let needs_look = matches!(
             request.action,
             Action::Acquire { guard: Some(_), .. } | Action::Extend { guarded: true, .. }
@@ -126,7 +125,6 @@ impl Node for SimulatedNode {
     }
 }
 
-/// Listens until it is dropped.
 struct Leave {
     server: usize,
     id: u64,
@@ -136,13 +134,13 @@ struct Leave {
 impl Drop for Leave {
     fn drop(&mut self) {
         let left = self.desk.inner().listeners.remove(&(self.server, self.id));
-        // Not while the desk is locked: it may be the last to hold what hears.
+        // Not while the desk is locked: this may be the listener's last reference.
         drop(left);
         self.desk.send(Parcel::Leave(self.server, self.id));
     }
 }
 
-/// An acquire, and what is sent while it is polled is sent for it.
+/// An acquire. Requests that are sent while it is polled belong to it.
 pub(crate) struct Tagged<F> {
     pub(crate) desk: Arc<Desk>,
     pub(crate) acquire: u32,

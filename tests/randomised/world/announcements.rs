@@ -1,4 +1,4 @@
-//! What servers tell of releases (W2), over connections of their own. Nobody may rely on that, so some of it gets lost.
+//! Announcements (W2), over connections of their own. Nothing may depend on them, so some get lost.
 
 use std::sync::Arc;
 
@@ -9,11 +9,10 @@ use super::event::Event;
 use crate::plan::Profile;
 use crate::server::Ear;
 
-/// Where connections are bad, one in so many announcements gets lost without anybody noticing.
+/// With a bad network, one announcement in so many is lost silently.
 const LOST: u8 = 8;
 
 impl World {
-    /// A client would like to listen.
     pub(super) fn subscribe(&mut self, client: usize, now: u64, server: usize, id: u64) {
         let latency = self.plan.latencies[client][server].draw(&mut self.rng);
         self.push(now + latency, Event::Subscribe(client, server, id));
@@ -35,7 +34,7 @@ impl World {
         self.tell(client, server, Event::Hears(client, server, id));
     }
 
-    /// The connection for announcements is gone, and the client is going to notice.
+    /// Ends a client's connection for announcements. The client notices later.
     pub(super) fn deafen(&mut self, client: usize, server: usize) {
         self.servers[server].audience.retain(|ear| ear.client != client);
         self.tell(client, server, Event::Deaf(client, server));
@@ -55,17 +54,17 @@ impl World {
         }
     }
 
-    /// Sends something to a client. It may overtake what was sent before.
+    /// Sends an event to a client. It may overtake earlier ones.
     fn tell(&mut self, client: usize, server: usize, event: Event) {
         let latency = self.plan.latencies[client][server].draw(&mut self.rng);
         self.push(self.now + latency, event);
     }
 
-    /// Something has come to a client.
+    /// Delivers an event to a client.
     pub(super) fn hear(&mut self, event: Event) {
         match event {
             Event::Hears(client, server, id) => {
-                // Unless the connection has ended meanwhile.
+                // The connection may have ended meanwhile.
                 let is_told = self.servers[server]
                     .audience
                     .iter()

@@ -1,4 +1,4 @@
-//! What may happen next.
+//! The events of a run.
 
 use quorlock::simulation::lock_script::Announcement;
 
@@ -17,7 +17,7 @@ pub(crate) enum Event {
         server: usize,
         connection: u32,
     },
-    /// Whether a connection hangs.
+    /// Checks whether a connection hangs.
     Doubt(usize, Call),
     Dial {
         client: usize,
@@ -29,12 +29,12 @@ pub(crate) enum Event {
         run: u32,
         sent_local: i64,
     },
-    /// A client is to look at a server again (M3).
+    /// A client's next look is due (M3).
     Look {
         client: usize,
         server: usize,
     },
-    /// It does, over this connection, which it takes for one to that memory, in that run.
+    /// The look reaches the server. The client expects that memory, in that run.
     Looks {
         client: usize,
         server: usize,
@@ -49,11 +49,10 @@ pub(crate) enum Event {
         found: Option<MemoryId>,
         sent_local: i64,
     },
-    /// A subscription reaches its server.
     Subscribe(usize, usize, u64),
-    /// The client knows that it listens.
+    /// The client learns that it listens.
     Hears(usize, usize, u64),
-    /// The client knows that it does not.
+    /// The client learns that it no longer listens.
     Deaf(usize, usize),
     Announced(usize, usize, u64, Announcement),
     Write(usize, u64, Write),
@@ -77,16 +76,16 @@ pub(crate) enum Event {
     Audit {
         client: usize,
     },
-    /// Its last phase begins.
+    /// The client's last phase begins.
     Finish {
         client: usize,
     },
-    /// Time passes.
+    /// Only lets time pass.
     Tick,
 }
 
 impl Event {
-    /// Whom it concerns; `None` for everybody.
+    /// Returns the client that the event concerns; `None` for all.
     pub(super) fn client(&self) -> Option<usize> {
         match self {
             Event::Arrive(client, _)

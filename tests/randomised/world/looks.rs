@@ -1,11 +1,10 @@
-//! What clients take nodes for: whoever connects reads the record, and looks at it again and again (M1, M3).
+//! The memories that clients see: a client reads a node's record when it connects, and with each look (M1, M3).
 
 use super::World;
 use super::event::Event;
 use crate::memory::Finding;
 
 impl World {
-    /// A connection is there: the client learns which memory it leads to.
     pub(super) fn connect(&mut self, client: usize, server: usize, sent_local: i64) {
         let random = self.rng.u128(..);
         let (probe, made) = self.servers[server].identify(self.now, client, sent_local, random, &self.plan);
@@ -22,7 +21,7 @@ impl World {
         self.clients[client].inside(|desk| desk.connected(server, &probe));
     }
 
-    /// Two to four times in each period.
+    /// Schedules the next look: two to four in each look period.
     pub(super) fn look_again(&mut self, client: usize, server: usize) {
         let period = self.plan.look_period().as_millis() as u64;
         let wait = self.rng.u64(period / 4..=period / 2);
@@ -46,7 +45,7 @@ impl World {
         self.look_again(client, server);
     }
 
-    /// Where the server cannot be asked, the next look may.
+    /// Executes a look. If the server cannot be reached, the client waits for the next one.
     pub(super) fn looks(&mut self, client: usize, event: Event) {
         let Event::Looks {
             server,

@@ -1,4 +1,4 @@
-//! Connections between clients and servers: ordered, until they break.
+//! Connections between clients and servers: in order, until they break.
 
 use std::collections::VecDeque;
 
@@ -10,23 +10,22 @@ use super::event::Event;
 use crate::desk::{Answer, Call};
 use crate::heap::Tail;
 
-/// T4, as `src/redis/link.rs` has it: how long a connection may leave a call unanswered.
+/// How long a connection may leave a call unanswered (T4). The library's own limits are shorter.
 const PATIENCE_IN_BUDGETS: u64 = 3;
 const SHORTEST_PATIENCE: u64 = 500;
 const LONGEST_PATIENCE: u64 = 5_000;
-/// A connection that is not refused takes at most this long.
+/// How long an attempt to connect takes that is not answered.
 const CONNECT_TIMEOUT: u64 = 500;
-/// What is between a client and a server.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     pub(super) there: Tail,
     pub(super) back: Tail,
-    /// Cut until then, each way.
+    /// Until when each direction is cut.
     pub(super) cut_there: u64,
     pub(super) cut_back: u64,
     pub(super) held_there: VecDeque<Call>,
     pub(super) held_back: VecDeque<Event>,
-    /// Connections before this one were reset: what they had under way is gone.
+    /// Earlier connections were reset: their requests in flight are lost.
     pub(super) reset_before: u32,
 }
 
@@ -48,7 +47,6 @@ impl World {
             .push_behind(client, tail, now + latency, tie, Event::Arrive(client, call));
     }
 
-    /// A request has come through to its server.
     pub(super) fn arrive(&mut self, client: usize, call: Call) {
         let server = &mut self.servers[call.server];
         if !server.up
@@ -121,7 +119,7 @@ impl World {
             .push_behind(client, tail, self.now + latency, tie, event);
     }
 
-    /// Something has come back to a client.
+    /// Delivers an event to a client.
     pub(super) fn bring(&mut self, client: usize, server: usize, event: Event) {
         let wire = &mut self.wires[client][server];
         if self.now < wire.cut_back {
@@ -164,7 +162,7 @@ impl World {
         }
     }
 
-    /// T4.
+    /// Gives a connection up if it still has not answered (T4).
     pub(super) fn doubt(&mut self, client: usize, call: Call) {
         if self.clients[client].frozen.is_some() {
             self.push(self.now + 20, Event::Doubt(client, call));
@@ -179,7 +177,6 @@ impl World {
         }
     }
 
-    /// The client ends a connection, and makes another one.
     fn give_up(&mut self, client: usize, server: usize, connection: u32) {
         if !self.clients[client].inside(|desk| desk.disconnected(server, connection)) {
             return;
@@ -233,7 +230,6 @@ impl World {
     }
 }
 
-/// For the hash.
 fn code(answer: &Answer) -> u64 {
     match answer {
         Ok(Reply::Granted { counter }) => counter.map_or(1, |counter| counter.get()),

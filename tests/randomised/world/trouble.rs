@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! The faults.
 
 use super::World;
 use super::event::Event;
@@ -47,7 +47,7 @@ impl World {
             }
             Trouble::Break { client, server } => {
                 let connection = self.clients[client].desk.connection(server);
-                // What was under way arrives, or does not.
+                // Requests in flight arrive, or are lost.
                 if self.rng.bool() {
                     self.wires[client][server].reset_before = connection + 1;
                 }
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// The client is going to notice that its connection is gone.
+    /// Breaks a connection. The client notices later.
     pub(super) fn break_off(&mut self, client: usize, server: usize) {
         let (latency, tie) = (
             self.plan.latencies[client][server].draw(&mut self.rng),
@@ -92,7 +92,7 @@ impl World {
         self.heap.push_behind(client, tail, self.now + latency, tie, lost);
     }
 
-    /// What was held up arrives, all before what has yet to come.
+    /// Delivers what a cut has held up, before anything later.
     pub(super) fn mend(&mut self, client: usize, server: usize) {
         if self.now >= self.wires[client][server].cut_there {
             for call in std::mem::take(&mut self.wires[client][server].held_there) {

@@ -1,4 +1,4 @@
-//! What is published, and how it is read (W2).
+//! Announcements: what the script publishes, and how listeners read it (W2).
 
 use quorlock::simulation::lock_script::Announcement;
 use quorlock::simulation::{Sender, Successor, Turn, WaitNotice, WaiterId};
@@ -34,7 +34,7 @@ fn published(script: &mut Script) -> String {
     String::from_utf8(text.to_vec()).unwrap()
 }
 
-/// All that can be announced, with what the script publishes of it.
+/// Returns every kind of announcement, with the text that the script publishes for it.
 fn all() -> Vec<(Announcement, String)> {
     let mut all = Vec::new();
     for kind in [ReleaseKind::Free, ReleaseKind::HandedOver, ReleaseKind::Abandoned] {
@@ -86,7 +86,7 @@ fn earlier_versions_are_understood_and_understand_what_names_nobody() {
     }
 }
 
-/// Anybody may publish there.
+/// Any client may publish in the channel.
 #[test]
 fn everything_else_is_ignored() {
     let known: Vec<String> = all().into_iter().map(|(_, text)| text).collect();
@@ -115,7 +115,7 @@ fn everything_else_is_ignored() {
     assert!(wait("500") && !wait("501") && !wait("1e2"));
 }
 
-/// A user who may not publish does without.
+/// Without the right to publish, requests succeed and announce nothing.
 #[test]
 fn what_may_not_be_announced_fails_nothing() {
     let [_, (Announcement::Wait(notice), _)] = &all()[all().len() - 2..] else {

@@ -1,8 +1,8 @@
-//! Counters: counted, raised, started (F1, F3, F4, F5, E4).
+//! Counters: how they are counted, raised and started (F1, F3, F4, F5, E4).
 
 use super::*;
 
-/// What a counter that was started now is at least.
+/// The smallest value that a counter of a memory that began at `OLDEST - LEAD` can have.
 const OLDEST: i64 = NOW - 60 * SECOND;
 
 #[test]
@@ -43,11 +43,11 @@ fn a_grant_that_cannot_be_counted_leaves_no_key() {
             Fault::NoPermission { .. } => assert!(matches!(answer, Fault::NoPermission { .. }), "{what}"),
             fault => assert_eq!(answer, fault, "{what}"),
         }
-        assert_eq!(script.state().0, None, "{what}: the key was left");
+        assert_eq!(script.state().0, None, "{what}: the script left the key");
     }
 }
 
-/// A key that an earlier request has set is kept: the grant is known.
+/// The key was set by an earlier request, so the client may know of the grant already.
 #[test]
 fn a_second_acquire_that_cannot_be_counted_keeps_the_key() {
     let mut script = Script::held("5");
@@ -65,7 +65,7 @@ fn a_heal_that_cannot_raise_the_counter_leaves_no_key() {
     assert_eq!(script.state().0, None);
 }
 
-/// F3, F4: the counter is raised only where it may be, and never lowered.
+/// A counter is raised if the key is the owner's, or by a release. It is never lowered (F3, F4).
 #[test]
 fn a_counter_is_raised_only_where_it_may_be() {
     let (ours, others) = (Some(owner(1)), Some(owner(2)));
@@ -76,7 +76,7 @@ fn a_counter_is_raised_only_where_it_may_be() {
         })
     };
     let released = || Ok(Reply::Released { heard: false });
-    // The holder, the counter before, what is asked, the answer, the counter after.
+    // The holder, the counter before, the request, the answer, the counter after.
     let cases = [
         (ours, Some("5"), raise(9), raised(9), Some("9")),
         (ours, Some("12"), raise(9), raised(12), Some("12")),
@@ -115,14 +115,14 @@ fn a_counter_is_raised_only_where_it_may_be() {
     }
 }
 
-/// E4: tokens may have been issued that this node no longer knows of.
+/// Tokens may have been issued that this node has lost (E4).
 #[test]
 fn a_heal_starts_a_missing_counter_at_no_less_than_the_token() {
     // The seed, the token, the counter.
     for (seed, to, counter) in [
         (NOW, NOW - SECOND, NOW),
         (NOW, NOW + SECOND, NOW + SECOND),
-        // The node's own time instead of a seed that is off.
+        // The seed is more than a second off, so the node's own time is used.
         (NOW - 2 * SECOND, NOW - SECOND, NOW),
         (NOW + 2 * SECOND, NOW + 3 * SECOND, NOW + 3 * SECOND),
     ] {
@@ -135,7 +135,7 @@ fn a_heal_starts_a_missing_counter_at_no_less_than_the_token() {
     }
 }
 
-/// E4: a heal is no grant.
+/// A heal is no grant (E4).
 #[test]
 fn a_heal_raises_a_counter_and_counts_nothing() {
     for (before, to, counter) in [
@@ -158,18 +158,18 @@ fn a_heal_raises_a_counter_and_counts_nothing() {
     assert_eq!(script.state(), (Some(&*owner(1).value()), Some("5")));
 }
 
-/// F1, F5.
+/// A counter that is smaller than any of this memory is from an earlier memory (F5).
 #[test]
 fn counters_from_before_the_memory_began_are_started_anew_if_that_is_forward() {
-    // The counter before, the seed, what the grant counts.
+    // The counter before, the seed, the counter of the grant.
     for (before, seed, counter) in [
         (None, NOW, NOW),
         (Some(5), NOW, NOW),
         (Some(OLDEST - 2), NOW, NOW),
-        // Counted, it is not below.
+        // Once the grant is counted, this one is not too small.
         (Some(OLDEST - 1), NOW, OLDEST),
         (Some(NOW), NOW, NOW + 1),
-        // A seed is believed within a second.
+        // A seed counts if it is within a second of the node's clock.
         (None, NOW - SECOND, NOW - SECOND),
         (None, NOW + SECOND, NOW + SECOND),
         (None, NOW - SECOND - 1, NOW),
@@ -187,7 +187,7 @@ fn counters_from_before_the_memory_began_are_started_anew_if_that_is_forward() {
         );
         assert_eq!(script.state().1, Some(&*counter.to_string()), "{case}");
     }
-    // The clock was put back since.
+    // The node's clock was put back after the memory began.
     let mut script = Script::since(NOW + 60 * SECOND);
     script.command(&["SET", COUNTER, &(NOW + 30 * SECOND).to_string()]);
     let answer = script.ask(acquire(fencing(NOW, None)));
@@ -205,7 +205,7 @@ fn a_counter_lives_for_its_retention_from_its_start() {
             script.ask(action).unwrap();
             assert_eq!(script.ttl(COUNTER), Resp::Integer(left), "{action:?}");
             script.pass(20_000);
-            // Counted again: not prolonged.
+            // Another grant does not prolong the counter's life.
             script.ask(acquire(fencing(NOW, retention))).unwrap();
             let left = if left > 0 { left - 20_000 } else { left };
             assert_eq!(script.ttl(COUNTER), Resp::Integer(left), "{action:?}");
@@ -213,7 +213,7 @@ fn a_counter_lives_for_its_retention_from_its_start() {
     }
 }
 
-/// F5: what was lost with the memory before may have been started a second ahead of the clock.
+/// A counter that was lost with the earlier memory may have been started a second ahead of the clock (F5).
 #[test]
 fn counters_start_a_second_ahead_of_a_memory_that_began_just_now() {
     for (before, seed) in [
@@ -237,26 +237,26 @@ fn counters_start_a_second_ahead_of_a_memory_that_began_just_now() {
             );
         }
     }
-    // What this memory has counted goes on.
+    // A counter of this memory continues.
     let mut script = Script::since(NOW);
     script.command(&["SET", COUNTER, &(NOW + LEAD).to_string()]);
     assert_eq!(script.ask(acquire(fencing(NOW, None))), granted(NOW + LEAD + 1));
 }
 
-/// F5: clients may want different lives for one counter. It gets the longest.
+/// If clients want different retentions for one counter, the longest applies (F5).
 #[test]
 fn a_longer_retention_lengthens_the_life_of_a_counter_and_a_shorter_one_never_shortens_it() {
     let (minute, hour) = (Some(ms(60_000)), Some(ms(3_600_000)));
-    // The counter's start, the retention then, the retention wanted 20 s later, what is left of it then.
+    // The counter's start, the first retention, the one requested 20 s later, the life left after that (ms; -1 is unlimited).
     for (start, first, then, left) in [
         (NOW, minute, minute, 40_000),
         (NOW, minute, hour, 3_580_000),
         (NOW, minute, None, -1),
         (NOW, hour, minute, 3_580_000),
         (NOW, None, minute, -1),
-        // Not for so little.
+        // Less than a second more: not worth a command.
         (NOW, minute, Some(ms(60_900)), 40_000),
-        // One that is ahead of the clock does not show when it was started.
+        // A counter that is ahead of the clock does not show when it was started.
         (NOW + 60 * SECOND, minute, hour, 40_000),
         (NOW + 60 * SECOND, minute, None, -1),
     ] {
@@ -268,7 +268,7 @@ fn a_longer_retention_lengthens_the_life_of_a_counter_and_a_shorter_one_never_sh
         let Resp::Integer(now_left) = script.ttl(COUNTER) else {
             panic!("no life")
         };
-        // The grants that were counted since take it for so many microseconds younger.
+        // Grants counted since make the counter look younger by a microsecond each.
         assert!(
             (left..=left + 1).contains(&now_left),
             "{first:?}, then {then:?}: {now_left} left"

@@ -1,4 +1,4 @@
-//! Keys: set, kept, extended and deleted (A7, A9, E1, L1, W2).
+//! Keys: how they are set, kept, extended and deleted (A7, A9, E1, L1, W2).
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn servers_that_refuse_writes_are_named_and_unchanged() {
     }
 }
 
-/// A key of another type is named as such (R5).
+/// The fault names the wrong type (R5).
 #[test]
 fn other_data_under_the_locks_name_is_not_touched() {
     let seed = fencing(NOW, None);
@@ -50,7 +50,7 @@ fn other_data_under_the_locks_name_is_not_touched() {
     }
 }
 
-/// E1.
+/// An extension counts from now, and only ever prolongs (E1).
 #[test]
 fn an_extension_never_shortens() {
     for (left, ttl, after) in [
@@ -63,7 +63,7 @@ fn an_extension_never_shortens() {
         assert_eq!(answer, Ok(Reply::Extended));
         assert_eq!(script.ttl(KEY), Resp::Integer(after), "{left}, extended by {ttl}");
     }
-    // It neither revives nor touches what is not the owner's.
+    // An extension neither revives a key nor touches another owner's.
     let mut script = Script::held("5");
     let extend = extend(ms(30_000));
     assert_eq!(script.ask_as(owner(2), extend), Ok(Reply::Foreign));
@@ -73,7 +73,7 @@ fn an_extension_never_shortens() {
     assert_eq!(script.state().0, None);
 }
 
-/// L1, W2: the owner's release deletes and is announced; that of others is neither.
+/// Only the owner's release deletes the key and is announced (L1, W2).
 #[test]
 fn a_release_deletes_and_announces_what_is_the_owners() {
     for (owner_number, answer, announced) in [
@@ -86,13 +86,13 @@ fn a_release_deletes_and_announces_what_is_the_owners() {
         assert_eq!(script.keyspace.effects.published.len(), announced);
         assert_eq!(script.state().0.is_none(), announced == 1);
     }
-    // Deleted it is, whether or not the user may say so.
+    // Without the right to publish, the key is deleted all the same.
     let mut script = Script::held("5");
     script.keyspace.trouble = Trouble::Forbidden("PUBLISH");
     script.keyspace.subscribers = [(lock_script::channel(KEY), 3)].into();
     assert_eq!(script.ask(release(None)), Ok(Reply::Released { heard: false }));
     assert_eq!(script.state().0, None);
-    // A lock that was never had is not announced.
+    // The release of a lost attempt is not announced.
     let mut script = Script::held("5");
     let quietly = Action::Release {
         counter: None,
@@ -102,7 +102,7 @@ fn a_release_deletes_and_announces_what_is_the_owners() {
     assert!(script.keyspace.effects.published.is_empty());
 }
 
-/// A9: the last moment is the last at which something is done.
+/// At the last moment itself, a request still acts (A9).
 #[test]
 fn what_comes_too_late_changes_nothing() {
     let seed = fencing(NOW, None);
@@ -118,7 +118,7 @@ fn what_comes_too_late_changes_nothing() {
     assert_eq!(script.ask_by(owner(1), extend, NOW - 1), Err(Fault::TooLate));
     assert_eq!(script.ttl(KEY), Resp::Integer(10_000));
     assert_eq!(script.ask_by(owner(1), extend, NOW), Ok(Reply::Extended));
-    // What deletes or raises is never late.
+    // Releases and raises are never too late.
     assert!(
         script
             .ask_by(owner(1), Action::Raise { token: token(9) }, 0)
@@ -127,7 +127,7 @@ fn what_comes_too_late_changes_nothing() {
     assert!(script.ask_by(owner(1), release(None), 0).is_ok());
 }
 
-/// A7, W3.
+/// A refusal names the token that holds the key (W3). The own token counts as a grant (A7).
 #[test]
 fn who_finds_the_key_taken_is_told_by_whom_and_for_how_long() {
     let seed = fencing(NOW, None);
@@ -140,10 +140,10 @@ fn who_finds_the_key_taken_is_told_by_whom_and_for_how_long() {
         };
         assert_eq!(script.ask_as(owner(2), action), Ok(held), "{action:?}");
     }
-    // The own token is as good as having set it, and lives no longer for that.
+    // The own token: the key's life does not change.
     assert_eq!(script.ask(acquire(seed)), granted(NOW + 1));
     assert_eq!(script.ttl(KEY), Resp::Integer(6_000));
-    // A key without an expiry, and with somebody else's text.
+    // A key without an expiry, whose value is no owner token.
     script.command(&["SET", KEY, "job"]);
     let held = Reply::Held {
         remaining: None,
@@ -152,7 +152,7 @@ fn who_finds_the_key_taken_is_told_by_whom_and_for_how_long() {
     assert_eq!(script.ask(acquire(seed)), Ok(held));
 }
 
-/// W1, T2: requests of one call are executed in order, and none spoils another.
+/// Requests of one call are executed in order. A failed one does not affect the others (W1, T2).
 #[test]
 fn one_call_passes_the_lock_on() {
     let mut script = Script::held(&NOW.to_string());

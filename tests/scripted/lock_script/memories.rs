@@ -1,4 +1,4 @@
-//! Memories: what a node does that is another one than the client takes it for, or that has just begun (M1, M2, M9).
+//! Nodes with another memory than the client expects, or with one that has just begun (M1, M2, M9).
 
 use super::*;
 
@@ -19,12 +19,12 @@ fn restarted(ago: u64, remaining: u64) -> Answer {
     })
 }
 
-/// M1: with another record, or none, nothing is done but what deletes.
+/// With another record, or none, a node only executes deletions (M1).
 #[test]
 fn another_memory_releases_and_does_nothing_else() {
     let seed = fencing(NOW, None);
     let other = lock_script::record(2, 0);
-    // Its beginning is not all that counts.
+    // A record that ends after its id.
     let longer = format!("{}0", &other[..34]);
     for record in [None, Some(other), Some(longer), Some(String::new())] {
         let changed = |mut script: Script| {
@@ -84,7 +84,7 @@ fn another_memory_releases_and_does_nothing_else() {
     }
 }
 
-/// In one call, a release goes through although what comes with it does not.
+/// In one call, the release succeeds and the acquire after it fails.
 #[test]
 fn a_lock_is_not_passed_on_by_another_memory() {
     let mut script = Script::held("5");
@@ -99,7 +99,7 @@ fn a_lock_is_not_passed_on_by_another_memory() {
     assert_eq!(script.state().0, None);
 }
 
-/// M2: locks after the guard and the look period, confirmations of extensions after the look period.
+/// A new memory gives locks after the guard window and the look period, and confirms extensions after the look period (M2).
 #[test]
 fn a_memory_that_has_just_begun_counts_for_nothing_yet() {
     let seed = fencing(NOW, None);
@@ -113,10 +113,10 @@ fn a_memory_that_has_just_begun_counts_for_nothing_yet() {
     }
     for (age, remaining) in [(0, 10_000), (9_999, 1)] {
         let mut script = Script::since(NOW - age * MILLISECOND);
-        // Without a guard, and for a lease that others hold, it sets keys.
+        // It sets keys for clients without a guard, and for heals.
         assert!(script.ask(acquire(seed)).is_ok());
         assert!(script.ask(heal(seed, NOW)).is_ok());
-        // It keeps what it does not vote for.
+        // It extends the key, but does not confirm that.
         let answer = script.ask(extend(ms(30_000)));
         assert_eq!(answer, restarted(age as u64, remaining), "after {age}");
         assert_eq!(script.ttl(KEY), Resp::Integer(30_000), "after {age}");
@@ -134,7 +134,7 @@ fn a_memory_that_has_just_begun_counts_for_nothing_yet() {
     assert_eq!(script.ask(extend(TTL)), Ok(Reply::Extended));
 }
 
-/// M9: a restart with all data.
+/// A restart with all data keeps the memory (M9).
 #[test]
 fn a_memory_that_goes_on_in_another_process_gives_no_locks_for_a_look_period() {
     let never = format!(" {:016} ", 0);

@@ -1,4 +1,4 @@
-//! The ways from clients to servers: requests travel, are executed, and answers travel back.
+//! The ways from clients to simulated servers: requests and answers take time.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ impl Reach for Server {
     }
 }
 
-/// The connection of one client to a server. What one sends arrives in order, but not so what several send.
+/// The connection of one client to a server. Requests of one connection arrive in order; those of several need not.
 pub(crate) struct Line {
     server: Arc<Server>,
-    /// One way, if it is not as for everybody.
+    /// The one-way latency of this client. `None`: the server's.
     distance: Option<Distance>,
     /// When the last request arrives.
     last: Mutex<Option<Instant>>,
@@ -36,7 +36,7 @@ impl Line {
         }
     }
 
-    /// From somewhere else than everybody.
+    /// Returns a connection with a one-way latency of its own.
     pub(crate) fn at(
         server: &Arc<Server>,
         distance: impl Fn() -> Duration + Send + Sync + 'static,
@@ -80,7 +80,7 @@ impl Node for Line {
         let there = Arc::downgrade(&gone);
         tokio::spawn(async move {
             sleep(round_trip / 2).await;
-            // It may have left already.
+            // The listener may have been dropped meanwhile.
             if there.upgrade().is_some() {
                 state.lock().unwrap().listeners.push(Subscriber {
                     number,
@@ -108,7 +108,7 @@ impl Node for Line {
             latest: micros() + budget.as_micros() as i64,
         };
         let (there, back) = (self.one_way(), self.one_way());
-        // T1: not before what was sent earlier.
+        // Not before earlier requests of this connection (T1).
         let arrival = {
             let mut last = self.last.lock().unwrap();
             let arrival = (Instant::now() + there)
@@ -117,7 +117,7 @@ impl Node for Line {
             arrival
         };
         let state = self.server.state.clone();
-        // It is executed whether or not anybody waits for the answer.
+        // The server executes the request even if the caller gave up.
         let executed = tokio::spawn(async move {
             tokio::time::sleep_until(arrival).await;
             let (answer, told) = state.lock().unwrap().execute(exchange);
@@ -150,7 +150,6 @@ async fn told_after(way: Duration, of: Subscriber, announcement: Announcement) {
     of.tell(announcement);
 }
 
-/// Who no longer listens when this is dropped.
 struct Leave(u64, Arc<Mutex<State>>);
 
 impl Drop for Leave {
@@ -159,7 +158,7 @@ impl Drop for Leave {
     }
 }
 
-/// The way of one client to a server, on which some requests take longer.
+/// A connection on which some requests are delayed.
 pub(crate) struct Way {
     line: Arc<Line>,
     delay: Box<dyn Fn(Action) -> Duration + Send + Sync>,

@@ -1,4 +1,4 @@
-//! Nodes that do as they are told.
+//! Nodes that answer as a test's script says.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep};
 
 use super::{Answer, ms};
 
-/// What a node does with one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Plan {
     Answer(Duration, Answer),
@@ -22,7 +21,6 @@ pub(crate) fn at_once(answer: Answer) -> Plan {
     Plan::Answer(Duration::ZERO, answer)
 }
 
-/// The usual "yes".
 pub(crate) fn yes(action: Action) -> Reply {
     match action {
         Action::Acquire { fencing, .. } => Reply::Granted {
@@ -38,7 +36,6 @@ pub(crate) fn yes(action: Action) -> Reply {
     }
 }
 
-/// What was asked of a node, and when.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) at: Instant,
@@ -73,13 +70,13 @@ impl Call {
 
 type Script = Box<dyn FnMut(Action) -> Plan + Send>;
 
-/// A node with a script: no state but a record of what it was asked.
+/// A node that answers as a script says. Its only state is a record of the requests.
 pub(crate) struct Puppet {
     name: Arc<str>,
     script: Mutex<Script>,
     calls: Mutex<Vec<Call>>,
     advanced: AtomicU64,
-    /// Zero: not known.
+    /// Zero if unknown.
     connection: AtomicU64,
     epoch: AtomicU64,
 }
@@ -104,17 +101,15 @@ impl Puppet {
         self.calls.lock().unwrap().clone()
     }
 
-    /// From here on, it is reached over this connection.
     pub(crate) fn connect(&self, connection: u64) {
         self.connection.store(connection, SeqCst);
     }
 
-    /// It turns out to be another memory.
+    /// Makes the node another memory.
     pub(crate) fn begin_anew(&self) {
         self.epoch.fetch_add(1, SeqCst);
     }
 
-    /// Its clock.
     pub(crate) fn put_forward(&self, by: Duration) {
         self.advanced.fetch_add(by.as_millis() as u64, SeqCst);
     }
@@ -164,7 +159,7 @@ impl Node for Puppet {
     }
 }
 
-/// Nodes that all follow `script`, which is given the node's number.
+/// Returns nodes that all follow `script`, which gets the node's number.
 pub(crate) fn puppets<F>(nodes: usize, script: F) -> Vec<Arc<Puppet>>
 where
     F: FnMut(usize, Action) -> Plan + Clone + Send + 'static,

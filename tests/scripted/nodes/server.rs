@@ -1,4 +1,4 @@
-//! Nodes that do what real ones do, on the paused clock.
+//! Simulated servers that run the lock script on the paused clock.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,11 +15,10 @@ use crate::node_model::{self, Keyspace, Snapshot};
 /// The servers' time at the beginning of every test, in microseconds since 1970.
 const EPOCH: i64 = 1_795_000_000_000_000;
 
-/// `lock.lua` on the paused clock: requests travel, are executed, and answers travel back.
+/// A server that runs `lock.lua` on the paused clock.
 pub(crate) struct Server {
     pub(super) name: Arc<str>,
     pub(super) state: Arc<Mutex<State>>,
-    /// One way.
     latency: Mutex<Box<dyn FnMut() -> Duration + Send>>,
 }
 
@@ -30,16 +29,13 @@ pub(super) struct State {
     healed: usize,
     acquires: usize,
     executed: usize,
-    /// W2: who listens.
     pub(super) listeners: Vec<Subscriber>,
     pub(super) next_listener: u64,
-    /// Announces nothing.
     pub(super) mute: bool,
-    /// Nothing but the record.
+    /// A keyspace that has the node's record only.
     empty: Snapshot,
 }
 
-/// Who listens for the releases of a lock.
 #[derive(Clone)]
 pub(super) struct Subscriber {
     pub(super) number: u64,
@@ -57,7 +53,7 @@ impl Subscriber {
     }
 }
 
-/// How long the way takes.
+/// Draws the one-way latency of one client.
 pub(super) type Distance = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 impl Server {
@@ -69,12 +65,10 @@ impl Server {
         })
     }
 
-    /// How many locks' keys are set and not expired.
     pub(crate) fn keys(&self) -> usize {
         self.state().keys()
     }
 
-    /// How many keys had to expire.
     pub(crate) fn expired(&self) -> usize {
         let mut state = self.state();
         state.keyspace.now = micros();
@@ -82,7 +76,6 @@ impl Server {
         state.keyspace.effects.expired.len()
     }
 
-    /// What the counter of a lock's key stands at.
     pub(crate) fn counter(&self, key: &str) -> Option<FencingToken> {
         let state = self.state();
         let text = state.keyspace.string(&format!("{key}#fence"))?;
@@ -98,28 +91,25 @@ impl Server {
         (self.latency.lock().unwrap())()
     }
 
-    /// How many listen to it, for whatever lock.
     pub(crate) fn listeners(&self) -> usize {
         self.state().listeners.len()
     }
 
-    /// How many acquires were executed.
     pub(crate) fn acquires(&self) -> usize {
         self.state().acquires
     }
 
-    /// How many requests of any kind were.
     pub(crate) fn executed(&self) -> usize {
         self.state().executed
     }
 
-    /// Announces something, true or not.
+    /// Sends a forged announcement to the listeners.
     pub(crate) fn say(&self, key: &str, announcement: Announcement) {
         let listeners: Vec<Subscriber> = self.state().listeners(&key.into()).cloned().collect();
         listeners.iter().for_each(|of| of.tell(announcement));
     }
 
-    /// Whether its connections for announcements are cut.
+    /// Cuts the connections for announcements, or restores them.
     pub(crate) fn mute(&self, mute: bool) {
         let mut state = self.state();
         state.mute = mute;
@@ -132,18 +122,16 @@ impl Server {
         }
     }
 
-    /// How many keys were set again.
     pub(crate) fn healed(&self) -> usize {
         self.state().healed
     }
 
-    /// Forgets everything but its record.
+    /// Deletes everything but the node's record.
     pub(crate) fn forget(&self) {
         let state = &mut *self.state();
         state.keyspace.restore(state.empty.clone());
     }
 
-    /// How many counters were raised for a second round.
     pub(crate) fn raised(&self) -> usize {
         self.state().raised
     }
@@ -154,7 +142,7 @@ impl Server {
 }
 
 impl State {
-    /// A server with a memory that began long ago.
+    /// Returns a server whose memory began long ago.
     fn new(number: usize) -> State {
         // Before 1970, so that counters may be small.
         let record = lock_script::record(number as u128 + 1, -2_000_000);
@@ -174,7 +162,7 @@ impl State {
         }
     }
 
-    /// Runs the lock script; what is announced goes to those who listen.
+    /// Runs the lock script. Returns the answer, and the announcements with their listeners.
     pub(super) fn execute(&mut self, exchange: Exchange) -> (Answer, Vec<(Subscriber, Announcement)>) {
         let Request {
             ref key,
@@ -213,7 +201,7 @@ impl State {
             .filter(move |of| of.key == *key && !self.mute)
     }
 
-    /// The locks' keys: their values are owner tokens.
+    /// Returns the number of locks' keys: those with an owner token as the value.
     fn keys(&mut self) -> usize {
         self.keyspace.now = micros();
         let locks = self
@@ -224,7 +212,7 @@ impl State {
     }
 }
 
-/// The servers' clock: the paused one.
+/// Returns the servers' time: the paused clock.
 pub(super) fn micros() -> i64 {
     thread_local! {
         static START: Instant = Instant::now();
