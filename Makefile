@@ -1,4 +1,4 @@
-# The two commands that matter: `make demo` and `make test`. Both set up what they need.
+# Start with `make demo` and `make test`. Both install missing servers.
 
 CARGO ?= cargo
 SUITE := --features cli,testbed,tls,serde,simulation
@@ -6,20 +6,20 @@ SUITE := --features cli,testbed,tls,serde,simulation
 .PHONY: help demo demo-fencing test matrix model simulate fairness ordering chaos resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
 
 help:
-	@echo "make demo          a command under a lock on five real masters; the same with two dead"
-	@echo "make demo-fencing  a paused holder overwrites the next one's work; with fencing tokens, the store refuses that"
+	@echo "make demo          a command under a lock on five real masters; then with two, and with three of them dead"
+	@echo "make demo-fencing  a paused holder overwrites newer work; with fencing tokens, the store refuses the write"
 	@echo "make test          all tests, on real servers"
-	@echo "make matrix        the tests that depend on the server, on Redis 6.2 to 8.2 and Valkey (SERVERS='oldest newest': some; 40 minutes)"
-	@echo "make model         the rules of fencing tokens and of memories in larger worlds than the tests check (some ten minutes)"
-	@echo "make simulate      many simulated runs of clients and servers, for SECONDS=180 (and some minutes to build)"
-	@echo "make fairness      how crowds of processes share a lock, in simulated worlds: a table (half a minute, and the build)"
-	@echo "make ordering      100,000 grants, and as many again, while nodes fail (some ten minutes with the build)"
-	@echo "make chaos         everything that goes wrong with servers, data, addresses, networks, clocks and clients (MINUTES=10, and the build)"
-	@echo "make resources     what 100,000 leases and 10,000 waiters cost, and that nothing of it is left (ten minutes with the build)"
-	@echo "make mutants       deliberate faults in the code, each of which the tests must notice (an hour)"
-	@echo "make lint          rustfmt, clippy, licences and advisories where cargo-deny is installed"
-	@echo "make docs          the documentation, warnings denied"
-	@echo "make bench         speed beside a raw floor and peers, written into docs/benchmarks.md and docs/benchmarks/ (a quarter of an hour)"
+	@echo "make matrix        the tests that depend on the server, on Redis 6.2 to 8.2 and Valkey (40 minutes; SERVERS='oldest newest': some)"
+	@echo "make model         the rules of fencing tokens and node memories, in larger worlds than the tests check (10 minutes)"
+	@echo "make simulate      many simulated runs of clients and servers, for SECONDS=180 (and the build)"
+	@echo "make fairness      a table of how crowds of simulated processes share a lock (half a minute, and the build)"
+	@echo "make ordering      100,000 grants, and as many again, while nodes fail: tokens rise (10 minutes with the build)"
+	@echo "make chaos         every fault of servers, data, addresses, networks, clocks and clients at once (MINUTES=10, and the build)"
+	@echo "make resources     the memory of 100,000 leases and 10,000 waiters, and that nothing of it stays (10 minutes with the build)"
+	@echo "make mutants       whether the tests notice each deliberate fault in the code (an hour)"
+	@echo "make lint          rustfmt and clippy; licences and advisories if cargo-deny is installed"
+	@echo "make docs          the documentation, without warnings"
+	@echo "make bench         speed beside a raw floor and peers, written into docs/benchmarks.md and docs/benchmarks/ (15 minutes)"
 	@echo "make bench-quick   whether the benchmarks run; their numbers mean nothing"
 	@echo "make compose-test  the behaviour suite against the compose testbed (needs root or a Docker engine)"
 
@@ -32,7 +32,7 @@ setup-tests:
 demo: setup
 	@scripts/demo
 
-# With the features that CI builds the other examples with, so as not to build all twice.
+# With the same features as the other examples in CI, so that nothing is built twice.
 demo-fencing: setup
 	@echo "building the demonstration, with what the tests need (several minutes the first time)"
 	$(CARGO) build --example stale_writer --features cli
@@ -44,11 +44,11 @@ demo-fencing: setup
 test: setup-tests
 	$(CARGO) test $(SUITE)
 
-# Servers are fetched, and kept in target/servers.
+# Fetches servers into target/servers.
 matrix: setup-tests
 	scripts/matrix $(SERVERS)
 
-# Optimised, but for this package only: the rest is as the tests have it.
+# Only this package is optimised; dependencies are built as for the tests.
 MODELS ?= model identity
 
 model:
@@ -66,14 +66,14 @@ fairness:
 	$(CARGO) test --features testbed,simulation --test scripted --config profile.test.package.quorlock.opt-level=3 -- \
 		--ignored --nocapture figures_of_many_worlds
 
-# Builds each of them: half a minute each, and as long to be noticed.
+# Each mutant takes half a minute to build, and as long to be noticed.
 mutants:
 	scripts/mutants
 
 ordering: setup-tests
 	QUORLOCK_GRANTS=100000 $(CARGO) test --release --features testbed --test ordering -- --test-threads 1
 
-# Two trials, which share the time.
+# Two trials share the time.
 MINUTES ?= 10
 
 chaos: setup-tests

@@ -1,12 +1,12 @@
 //! Real Redis masters on loopback, for tests and demonstrations (feature `testbed`).
 //!
-//! A [`Testbed`] is a number of independent `redis-server` or `valkey-server` processes on free ports, with their data in
-//! a temporary folder. They are set up as a lock needs them: every write is on disk before it is acknowledged, and nothing
-//! is evicted. Nodes can be [killed](TestNode::kill), [stopped](TestNode::stop) and
-//! [restarted](TestNode::restart) with or without their data, and a [`Proxy`] makes the network in front of them fail.
+//! A [`Testbed`] runs independent `redis-server` or `valkey-server` processes on free ports, with their data in a temporary
+//! folder. Their settings are those for locks: every write is on disk before it is acknowledged, and nothing is evicted. Nodes
+//! can be [killed](TestNode::kill), [stopped](TestNode::stop) and [restarted](TestNode::restart), with or without their data. A
+//! [`Proxy`] simulates network failures in front of a node.
 //!
-//! Nothing is left behind: the servers end and the folder goes when the testbed is dropped (also by a panic, also
-//! outside a runtime), and when this process dies in any way, `kill -9` included.
+//! Dropping the testbed ends the servers and removes the folder, also in a panic and outside a runtime. The same happens if this
+//! process dies in any way, `kill -9` included.
 //!
 //! ```
 //! use quorlock::testbed::{Data, Testbed};
@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! It needs Unix (`/bin/sh`) and a server binary: the first `valkey-server` or `redis-server` on the `PATH`, or what the
-//! environment variable `QUORLOCK_REDIS_SERVER` names.
+//! It needs Unix (`/bin/sh`) and a server binary: the one that the variable `QUORLOCK_REDIS_SERVER` names, otherwise
+//! `valkey-server` or `redis-server` on the `PATH`.
 
 mod background;
 mod binary;
@@ -59,10 +59,10 @@ use self::{
 };
 pub use self::{error::TestbedError, node::TestNode, proxy::Proxy, resp::Value, slot::Data};
 
-/// A number of running Redis masters. Dropping it ends them and removes their data.
+/// Running Redis masters. Dropping this ends them and removes their data.
 ///
-/// The drop blocks until all is gone, which takes milliseconds (a process that resists is given up after about two
-/// seconds), and needs no runtime. [`shutdown`](Testbed::shutdown) does the same without blocking.
+/// The drop needs no runtime. It blocks for milliseconds; a process that does not end is killed after about two seconds.
+/// [`shutdown`](Testbed::shutdown) does the same without blocking.
 pub struct Testbed {
     nodes: Vec<TestNode>,
     background: Option<Background>,
@@ -72,61 +72,58 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Starts so many nodes, without proxies. Returns when all of them answer.
+    /// Starts this many nodes, without proxies. Returns when all of them answer.
     ///
     /// # Errors
-    ///
     /// As [`TestbedBuilder::start`].
     ///
     /// # Cancel safety
-    ///
     /// Dropping the future ends the nodes that were started.
     pub async fn start(nodes: usize) -> Result<Testbed, TestbedError> {
         Testbed::builder().nodes(nodes).start().await
     }
 
-    /// A testbed with other settings than the default ones.
+    /// Returns a builder, for other settings than the default ones.
     pub fn builder() -> TestbedBuilder {
         TestbedBuilder::default()
     }
 
-    /// What clients should use, in the order of the nodes: the proxies where there are some, else the servers.
+    /// Returns the nodes' URLs for clients, in order: those of the proxies if there are any, otherwise of the servers.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(TestNode::url).collect()
     }
 
-    /// The nodes.
+    /// Returns the nodes.
     pub fn nodes(&self) -> &[TestNode] {
         &self.nodes
     }
 
-    /// The node with this index, counted from 0.
+    /// Returns the node with this index, counted from 0. `None` if there is none.
     pub fn node(&self, index: usize) -> Option<&TestNode> {
         self.nodes.get(index)
     }
 
-    /// The folder that holds everything the servers write. It goes away with the testbed.
+    /// Returns the folder with everything that the servers write. It is removed with the testbed.
     pub fn folder(&self) -> &Path {
         &self.path
     }
 
-    /// Ends the testbed as dropping it does, but without blocking the runtime.
+    /// Ends the testbed as a drop does, without blocking the runtime.
     ///
     /// # Cancel safety
-    ///
-    /// The end goes on in the background when the future is dropped, also before its first poll.
+    /// If the future is dropped, also before its first poll, the end goes on in the background.
     pub fn shutdown(self) -> impl Future<Output = ()> + Send {
         let (done, ended) = oneshot::channel::<()>();
         let end = move || {
             drop(self);
             drop(done);
         };
-        // Without a thread the closure, and so the testbed, is dropped right here.
+        // If no thread can be started, the closure and so the testbed is dropped right here.
         if let Err(error) = thread::Builder::new()
             .name("quorlock-testbed-end".into())
             .spawn(end)
         {
-            tracing::warn!(%error, "a testbed was ended without a thread of its own");
+            tracing::warn!(%error, "no thread could be started to end a testbed, so the caller was blocked");
         }
         async move {
             let _ = ended.await; // resolves when the sender is dropped
@@ -136,14 +133,14 @@ impl Testbed {
     fn end(&mut self) {
         let mut servers: Vec<_> = self.nodes.iter().filter_map(TestNode::close).collect();
         for server in &mut servers {
-            server.guard().release(); // all at once, then wait
+            server.guard().release(); // so that all end at once
         }
         for server in servers {
             if let Err(error) = server.end() {
-                tracing::warn!(%error, "a testbed server could not be ended in an orderly way");
+                tracing::warn!(%error, "a testbed server could not be ended properly");
             }
         }
-        self.background = None; // ends proxies, and servers that are just being started
+        self.background = None; // ends proxies, and servers that are being started
         self.keeper = None; // removes the folder
         if let Some(folder) = self.folder.take()
             && folder.path().exists()
@@ -169,7 +166,7 @@ impl fmt::Debug for Testbed {
     }
 }
 
-/// How to start a [`Testbed`].
+/// Settings of a [`Testbed`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing runs before `start`"]
 pub struct TestbedBuilder {
@@ -197,53 +194,51 @@ impl Default for TestbedBuilder {
 }
 
 impl TestbedBuilder {
-    /// How many nodes. Default: 5.
+    /// Sets how many nodes to start. Default: 5.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// The server binary: a path, or a name to look for on the `PATH`. Default: what `QUORLOCK_REDIS_SERVER` names, else
-    /// the first of `valkey-server` and `redis-server` on the `PATH`.
-    ///
-    /// A script is fine if it `exec`s the server.
+    /// Sets the server binary: a path, or a name on the `PATH`. A script must `exec` the server. Default: the binary that
+    /// `QUORLOCK_REDIS_SERVER` names, otherwise `valkey-server` or `redis-server`.
     pub fn server(mut self, server: impl Into<PathBuf>) -> Self {
         self.server = Some(server.into());
         self
     }
 
-    /// One more server setting, as in `redis.conf`, with or without leading dashes: `.arg("maxmemory", "10mb")`,
-    /// `.arg("enable-debug-command", "local")`. It overrides the testbed's own. Not for `port`, `bind`, `dir`, `logfile`
-    /// (they are how the testbed finds its servers), nor for `requirepass` (see [`password`](TestbedBuilder::password)).
+    /// Adds a server setting, as in `redis.conf`, with or without leading dashes: `.arg("maxmemory", "10mb")`. It overrides the
+    /// testbed's own. Do not set `port`, `bind`, `dir` and `logfile`: the testbed needs its own to find its servers. For
+    /// `requirepass`, use [`password`](TestbedBuilder::password).
     pub fn arg(mut self, name: impl AsRef<str>, value: impl Into<String>) -> Self {
         let name = name.as_ref().trim_start_matches('-').to_owned();
         self.settings.push((name, value.into()));
         self
     }
 
-    /// The password of all servers. It is part of the URLs. Default: none.
+    /// Sets the password of all servers, which is part of the URLs. Default: none.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// Whether there is a [`Proxy`] in front of each node. Default: no.
+    /// Sets whether each node has a [`Proxy`] in front. Default: no.
     pub fn proxies(mut self, proxies: bool) -> Self {
         self.proxies = proxies;
         self
     }
 
-    /// Whether each server also listens on a Unix socket ([`TestNode::unix_url`]). Default: no.
+    /// Sets whether each server also listens on a Unix socket ([`TestNode::unix_url`]). Default: no.
     pub fn unix_sockets(mut self, unix_sockets: bool) -> Self {
         self.unix_sockets = unix_sockets;
         self
     }
 
-    /// Whether each server also listens for TLS, on one more port ([`TestNode::tls_url`]), with these PEM files: its
-    /// certificate (valid for 127.0.0.1), the key, and the CA for client certificates. Clients need none, unless
-    /// `.arg("tls-auth-clients", "yes")` says so. Default: no TLS.
+    /// Lets each server also listen for TLS, on a port of its own ([`TestNode::tls_url`]). The PEM files are its certificate
+    /// (valid for 127.0.0.1), the key, and the CA for client certificates. Clients need a certificate only with
+    /// `.arg("tls-auth-clients", "yes")`. Default: no TLS.
     pub fn tls(mut self, cert: impl AsRef<Path>, key: impl AsRef<Path>, ca: impl AsRef<Path>) -> Self {
-        // Servers run in their own folders. An empty path stays as it is, for the server to complain about.
+        // Servers run in their own folders. An empty path stays as it is: the server reports it.
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         self.tls = Some(TlsFiles {
             cert: absolute(cert.as_ref()),
@@ -256,13 +251,10 @@ impl TestbedBuilder {
     /// Starts the nodes. Returns when all of them answer.
     ///
     /// # Errors
-    ///
-    /// [`TestbedError::ServerMissing`] without a server binary; [`TestbedError::Exited`] or
-    /// [`TestbedError::NotReady`], with the end of its log, when a server did not come up (a wrong setting, for example).
-    /// Nothing is left running then.
+    /// [`TestbedError::ServerMissing`] without a server binary. [`TestbedError::Exited`] or [`TestbedError::NotReady`], with the
+    /// end of its log, if a server did not start (a wrong setting, for example). The others are then ended.
     ///
     /// # Cancel safety
-    ///
     /// Dropping the future ends the nodes that were started.
     pub async fn start(self) -> Result<Testbed, TestbedError> {
         if self.nodes == 0 {
@@ -273,14 +265,14 @@ impl TestbedBuilder {
         let folder = tempfile::Builder::new()
             .prefix("quorlock-testbed-")
             .tempdir()
-            .map_err(TestbedError::folder("make a folder in", temporary))?;
+            .map_err(TestbedError::folder("create a folder in", temporary))?;
         let path = folder.path().to_owned();
         let keeper = Guard::folder(&path).map_err(TestbedError::system(
             "start /bin/sh to guard the testbed's folder",
         ))?;
         let background = Background::start()?;
         let handle = background.handle().clone();
-        // From here on, whatever goes wrong, dropping this cleans up.
+        // From here on, dropping this cleans up after any error.
         let mut testbed = Testbed {
             nodes: Vec::new(),
             background: Some(background),

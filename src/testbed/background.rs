@@ -1,7 +1,7 @@
 //! The testbed's own thread and runtime.
 //!
-//! Everything that waits happens there, so a caller's blocked thread, paused clock or dropped runtime changes nothing,
-//! and an operation whose caller went away still comes to its end.
+//! All waiting happens there. So a caller's blocked thread, paused clock or dropped runtime changes nothing, and an operation
+//! ends even if its caller is dropped.
 
 use std::{future::Future, io, sync::mpsc, thread, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::{runtime, sync::oneshot};
 
 use super::error::TestbedError;
 
-/// Owns the thread. Dropping it cancels what still runs there and waits for the thread.
+/// Owns the thread. Dropping this cancels all work there, and waits for the thread's end.
 #[derive(Debug)]
 pub(crate) struct Background {
     handle: Handle,
@@ -17,7 +17,6 @@ pub(crate) struct Background {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// Runs work on the background thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle(runtime::Handle);
 
@@ -65,7 +64,7 @@ impl Drop for Background {
 }
 
 impl Handle {
-    /// Runs `work` on the background thread and waits for it. The work goes on when the caller stops waiting.
+    /// Runs `work` on the background thread and waits for it. The work goes on if this future is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, TestbedError>> + Send + 'static,
@@ -73,18 +72,18 @@ impl Handle {
         self.0.spawn(work).await.unwrap_or(Err(TestbedError::Ended))
     }
 
-    /// Runs `work` on the background thread.
+    /// Runs `work` on the background thread, without waiting for it.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.0.spawn(work);
     }
 
-    /// For sockets made outside async code.
+    /// Enters the runtime, to create sockets outside async code.
     pub(crate) fn enter(&self) -> runtime::EnterGuard<'_> {
         self.0.enter()
     }
 }
 
-/// Runs blocking `work` off the background thread. To be called on the background thread.
+/// Runs blocking `work` off the background thread. Call this on the background thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, TestbedError> + Send + 'static,
 ) -> Result<T, TestbedError> {

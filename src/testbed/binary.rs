@@ -1,4 +1,4 @@
-//! Finding a server to run.
+//! Finds a server to run.
 
 use std::{
     env, fs,
@@ -8,10 +8,10 @@ use std::{
 
 use super::error::{TestbedError, VARIABLE};
 
-/// Looked for on the PATH, in this order.
+/// Names to look for on the PATH, in this order.
 const SERVERS: [&str; 2] = ["valkey-server", "redis-server"];
 
-/// The server binary: what was asked for, else the environment's, else what the PATH has.
+/// Returns the server binary: `asked`, otherwise the environment's, otherwise the first on the PATH.
 pub(crate) fn find(asked: Option<PathBuf>) -> Result<PathBuf, TestbedError> {
     let of_environment = || {
         env::var_os(VARIABLE)
@@ -24,7 +24,7 @@ pub(crate) fn find(asked: Option<PathBuf>) -> Result<PathBuf, TestbedError> {
         Some(server) => on_path(server),
         None => SERVERS.iter().find_map(|server| on_path(Path::new(server))),
     };
-    // Servers are started in their own folder, so the path must not be relative to ours.
+    // Servers start in their own folder, so the path must be absolute.
     let found = found.and_then(|server| std::path::absolute(server).ok());
     found.ok_or_else(|| TestbedError::ServerMissing {
         looked_for: match asked {

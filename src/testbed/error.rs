@@ -1,13 +1,11 @@
-//! What can go wrong with a testbed.
+//! Errors of a testbed.
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// The environment variable that names the server binary, if the builder does not.
 pub(super) const VARIABLE: &str = "QUORLOCK_REDIS_SERVER";
 
-/// Why a testbed, or one of its nodes, could not do what it was asked to do.
-///
-/// A node is named by its index, counted from 0.
+/// An error of a testbed or one of its nodes. `node` is a node's index, counted from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestbedError {
@@ -24,69 +22,68 @@ pub enum TestbedError {
     /// A testbed of no nodes was asked for.
     #[error("a testbed needs at least one node")]
     NoNodes,
-    /// A folder or file of the testbed could not be made or removed.
+    /// A folder or file of the testbed could not be created or removed.
     #[error("cannot {doing} {}: {source}", path.display())]
     Folder {
-        /// What was tried, as a verb.
+        /// The operation that failed.
         doing: &'static str,
-        /// On what.
+        /// Its folder or file.
         path: PathBuf,
-        /// Why not.
+        /// Why it failed.
         source: io::Error,
     },
     /// A process, a pipe, a socket or the background thread could not be set up.
     #[error("cannot {doing}: {source}")]
     System {
-        /// What was tried, as a verb.
+        /// The operation that failed.
         doing: &'static str,
-        /// Why not.
+        /// Why it failed.
         source: io::Error,
     },
-    /// The server ended while it was starting.
-    #[error("node {node}: the server ended while it was starting; it said:\n{log}")]
+    /// The server exited during its start.
+    #[error("node {node}: the server exited during its start; its output:\n{log}")]
     Exited {
         /// The node.
         node: usize,
-        /// The end of what the server printed and logged.
+        /// The end of the server's output and log.
         log: String,
     },
-    /// The server runs but did not get ready to answer in time. It has been ended.
-    #[error("node {node}: the server did not answer PING within {waited:?} ({last}); it said:\n{log}")]
+    /// The server did not answer in time after its start. It has been ended.
+    #[error("node {node}: the server did not answer PING within {waited:?} ({last}); its output:\n{log}")]
     NotReady {
         /// The node.
         node: usize,
-        /// How long was waited.
+        /// How long the testbed waited.
         waited: Duration,
-        /// What came of the last try.
+        /// The result of the last try.
         last: String,
-        /// The end of what the server printed and logged.
+        /// The end of the server's output and log.
         log: String,
     },
-    /// The node's server does not run: it was killed, or it ended by itself.
+    /// The node's server does not run: it was killed, or it exited.
     #[error("node {node}: the server is not running")]
     NotRunning {
         /// The node.
         node: usize,
     },
-    /// No answer to a command in time: the server may be stopped. Whether it will still execute the command
-    /// is unknown.
+    /// The server did not answer a command in time: it may be stopped. It may still execute the command.
     #[error("node {node}: no answer from {addr} within {waited:?}")]
     Timeout {
         /// The node.
         node: usize,
         /// Where the command was sent.
         addr: SocketAddr,
-        /// How long was waited.
+        /// How long the testbed waited.
         waited: Duration,
     },
-    /// The connection for a command could not be made, broke, or carried something that is not RESP.
+    /// The connection for a command failed, or carried data that is not RESP.
     #[error("node {node}: {addr}: {source}")]
     Connection {
         /// The node.
         node: usize,
         /// Where the command was sent.
         addr: SocketAddr,
-        /// Why.
+        /// Why it failed.
         source: io::Error,
     },
     /// The server did not accept the testbed's password.
@@ -94,10 +91,10 @@ pub enum TestbedError {
     Refused {
         /// The node.
         node: usize,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// The testbed was ended while the call was on its way.
+    /// The testbed was ended during the call.
     #[error("the testbed has ended")]
     Ended,
 }

@@ -1,4 +1,4 @@
-//! One proxied connection: two directions, each with a queue in between.
+//! One proxied connection: two directions, each with a queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,11 +14,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// The most bytes read at once, and the most such pieces under way.
+/// The most bytes read at once, and the most such pieces in flight.
 const PIECE: usize = 16 * 1024;
 const PIECES: usize = 256;
 
-/// A client's connection. Counted while it lives.
+/// A client's connection, counted while it is open.
 pub(super) struct Client {
     pub(super) stream: TcpStream,
     open: Arc<AtomicUsize>,
@@ -61,13 +61,13 @@ impl Default for Path {
     }
 }
 
-/// Carries one connection until both sides have ended it, or one has reset it. Dropping the future resets both.
+/// Forwards one connection until both sides have closed it, or one has reset it. Dropping the future resets both.
 pub(crate) fn carry(
     client: Client,
     server: SocketAddr,
     path: watch::Receiver<Path>,
 ) -> impl Future<Output = ()> + Send {
-    // Taken here so that a connection dropped before its first poll is reset as well.
+    // Here, so that a future dropped before its first poll resets the connection, too.
     let client = Resets {
         stream: client,
         orderly: false,
@@ -76,7 +76,7 @@ pub(crate) fn carry(
 }
 
 async fn carry_client(mut client: Resets<Client>, server: SocketAddr, mut path: watch::Receiver<Path>) {
-    // A handshake needs both ways.
+    // A handshake needs both directions.
     if path
         .wait_for(|path| path.to_server && path.from_server)
         .await
@@ -111,7 +111,7 @@ enum Piece {
     Reset(io::Error),
 }
 
-/// Moves one direction's bytes. An error means that the connection is to be reset.
+/// Forwards the bytes of one direction. After an error, the connection is to be reset.
 async fn forward(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -137,7 +137,7 @@ async fn forward(
     };
     let writing = async move {
         while let Some((due, piece)) = queue.recv().await {
-            // A timer rounds up to its next tick, also for what is due already.
+            // A timer rounds up to its next tick, also for a piece that is due already.
             if due > Instant::now() {
                 sleep_until(due).await;
             }
@@ -168,7 +168,7 @@ async fn write(
         wait_until_open(path, open).await?;
         tokio::select! {
             biased;
-            changed = path.changed() => changed.map_err(|_| aborted())?, // look again
+            changed = path.changed() => changed.map_err(|_| aborted())?, // may be closed now
             written = to.write(bytes) => match written? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 written => bytes = &bytes[written..],
@@ -182,12 +182,12 @@ async fn wait_until_open(path: &mut watch::Receiver<Path>, open: fn(&Path) -> bo
     path.wait_for(open).await.map(drop).map_err(|_| aborted())
 }
 
-/// The proxy has ended.
+/// Returns the error that the proxy has ended.
 fn aborted() -> io::Error {
     io::ErrorKind::ConnectionAborted.into()
 }
 
-/// A connection that is reset when dropped before it has ended in an orderly way.
+/// A connection that is reset if it is dropped before both sides have closed it.
 struct Resets<S: AsRef<TcpStream>> {
     stream: S,
     orderly: bool,

@@ -1,16 +1,16 @@
-//! Guards: small shell processes that outlive us by an instant and leave nothing behind.
+//! Guards: small shell processes that clean up after this process.
 //!
-//! A guard reads a pipe whose only other end is held by this process. However this process ends (return, panic,
-//! `kill -9`), the kernel closes the pipe, the guard sees the end of its input and cleans up.
+//! A guard reads a pipe, and this process has the only other end. If this process ends in any way (return, panic, `kill -9`), the
+//! kernel closes the pipe. The guard then sees the end of its input and cleans up.
 //!
-//! Rules the scripts keep:
-//! * Guard and server share a process group of their own. Ctrl-C on the terminal does not reach them, and whatever the
-//!   server forked ends with the group.
-//! * Signals that would end a guard before its work is done are ignored. SIGHUP among them: the kernel sends it to the
-//!   group when we die and one of its members is stopped.
-//! * The guard is the server's parent and signals nothing else: a zombie keeps its pid until it is waited for. dash waits
-//!   only when told to, bash at once, so `mine` asks the kernel (where there is a `/proc`) before each signal.
-//! * The server does not hold the guard's pipes, so a stopped server keeps nothing open.
+//! Rules of the scripts:
+//! * Guard and server share a process group of their own. Ctrl-C on the terminal does not reach them, and processes that the
+//!   server forked end with the group.
+//! * A guard ignores signals that would end it before it has cleaned up. SIGHUP is one: the kernel sends it to the group if this
+//!   process dies while a member of the group is stopped.
+//! * A guard signals only its child, the server. A zombie keeps its pid until it is reaped. dash reaps only on `wait`, bash at
+//!   once. So `mine` reads the pid's parent from `/proc`, if there is one, before each signal.
+//! * The server does not inherit the guard's pipes, so a stopped server keeps none of them open.
 
 use std::{
     ffi::OsStr,
@@ -24,7 +24,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-/// Starts the server, prints its pid, passes signals on when told to, and ends the server with the pipe.
+/// Starts the server, prints its pid, sends it the signals that it reads, and kills the server at the pipe's end.
 const SERVER: &str = r#"
 trap '' HUP INT QUIT TERM PIPE
 "$@" </dev/null >&2 &
@@ -45,7 +45,7 @@ wait "$pid"
 kill -s KILL 0
 "#;
 
-/// Removes a folder when the pipe ends. Servers that are just being killed may still write: try again.
+/// Removes a folder at the pipe's end. Retries, because servers that are being killed may still write.
 const FOLDER: &str = r#"
 trap '' HUP INT QUIT TERM PIPE
 read -r _
@@ -56,10 +56,10 @@ done
 exit 1
 "#;
 
-/// How long an orderly end may take before the whole process group is killed.
+/// How long a guard may take to end before the whole process group is killed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A running guard. Dropping it ends what it guards and returns when that is gone.
+/// A running guard. Dropping this ends the server or removes the folder, and returns when that is done.
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,
@@ -68,10 +68,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts `server` with `arguments` in the folder `cwd`. Returns the guard, the server's pid, and what the
-    /// server prints; that pipe ends when the server and everything it forked has ended.
-    ///
-    /// Blocks for as long as a fork takes.
+    /// Starts `server` with `arguments` in the folder `cwd`. Returns the guard, the server's pid, and a pipe with the server's
+    /// output. The pipe ends when the server and all its forks have ended. Blocks for as long as a fork takes.
     pub(crate) fn server(
         server: &Path,
         arguments: &[impl AsRef<OsStr>],
@@ -89,7 +87,7 @@ impl Guard {
         Ok((guard, pid, output))
     }
 
-    /// Removes `folder` at the end.
+    /// Returns a guard that removes `folder` at its end.
     pub(crate) fn folder(folder: &Path) -> io::Result<Guard> {
         let mut command = shell(FOLDER);
         command.arg(folder).stderr(Stdio::null());
@@ -111,7 +109,7 @@ impl Guard {
         })
     }
 
-    /// Has the server signalled (`STOP`, `CONT`). False when the server is no more.
+    /// Sends a signal (`STOP`, `CONT`) to the server. Returns `false` if the server has ended.
     pub(crate) fn signal(&mut self, signal: &str) -> io::Result<bool> {
         let lifeline = self.lifeline.as_mut().ok_or_else(lost)?;
         lifeline.write_all(format!("{signal}\n").as_bytes())?;
@@ -128,12 +126,12 @@ impl Guard {
         }
     }
 
-    /// Lets the end begin, without waiting for it.
+    /// Begins the end, without waiting for it.
     pub(crate) fn release(&mut self) {
         self.lifeline = None;
     }
 
-    /// Ends what is guarded and returns when it is gone. Normally takes milliseconds, at most about two seconds.
+    /// Ends the server or removes the folder. Blocks for milliseconds, about two seconds at most.
     pub(crate) fn end(mut self) -> io::Result<()> {
         self.finish()
     }
@@ -145,7 +143,7 @@ impl Guard {
         }
         let pid = Pid::from_child(&self.child);
         let patience = Instant::now() + PATIENCE;
-        // Not reaped yet: until `wait` below, neither the pid nor the group can belong to anybody else.
+        // Not reaped before `wait` below: until then, neither pid nor group can belong to another process.
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         while waitid(WaitId::Pid(pid), peek)?.is_none() && Instant::now() < patience {
             thread::sleep(Duration::from_millis(1));
@@ -161,7 +159,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            tracing::warn!(%error, "a testbed process could not be ended in an orderly way");
+            tracing::warn!(%error, "a testbed process could not be ended properly");
         }
     }
 }

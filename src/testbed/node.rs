@@ -1,4 +1,4 @@
-//! One node: a place (port, folder, proxy) where servers come and go.
+//! One node: its port, folder and proxy stay when its server is restarted.
 
 use std::{
     fmt,
@@ -22,8 +22,7 @@ use super::{
 /// How long a command may take.
 const COMMAND_WITHIN: Duration = Duration::from_secs(2);
 
-/// One Redis master of a [`Testbed`](super::Testbed). It keeps its address, folder and proxy when its server is killed
-/// and restarted.
+/// One Redis master of a [`Testbed`](super::Testbed). It keeps its address, folder and proxy when its server is restarted.
 pub struct TestNode {
     slot: Arc<Slot>,
     background: Handle,
@@ -31,7 +30,7 @@ pub struct TestNode {
 }
 
 impl TestNode {
-    /// Starts a node on a free port. To be called on the background thread.
+    /// Starts a node on a free port. Call this on the background thread.
     pub(crate) async fn start(
         node: usize,
         plan: Plan,
@@ -51,111 +50,100 @@ impl TestNode {
         })
     }
 
-    /// What a client should use, with the password if there is one: the proxy where there is one, else the server.
+    /// Returns the URL for clients, with the password: that of the proxy if there is one, otherwise of the server.
     pub fn url(&self) -> String {
         self.slot.url(self.addr())
     }
 
-    /// The server itself, past the proxy.
+    /// Returns the URL of the server itself, past the proxy.
     pub fn direct_url(&self) -> String {
         self.slot.url(self.direct_addr())
     }
 
-    /// The server's Unix socket as `redis+unix:///path`, past the proxy; `None` unless the testbed was built
-    /// [with Unix sockets](super::TestbedBuilder::unix_sockets).
+    /// Returns the URL of the server's Unix socket (`redis+unix:///path`), past the proxy. `None` without
+    /// [Unix sockets](super::TestbedBuilder::unix_sockets).
     pub fn unix_url(&self) -> Option<String> {
         self.slot.unix_url()
     }
 
-    /// The server's TLS port as `rediss://…`, past the proxy; `None` unless the testbed was built
-    /// [with TLS](super::TestbedBuilder::tls).
+    /// Returns the URL of the server's TLS port (`rediss://…`), past the proxy. `None` without [TLS](super::TestbedBuilder::tls).
     pub fn tls_url(&self) -> Option<String> {
         self.slot.tls_url()
     }
 
-    /// The address behind [`url`](TestNode::url).
+    /// Returns the address in [`url`](TestNode::url).
     pub fn addr(&self) -> SocketAddr {
         self.proxy.as_ref().map_or(self.direct_addr(), Proxy::addr)
     }
 
-    /// The address of the server itself.
+    /// Returns the address of the server itself.
     pub fn direct_addr(&self) -> SocketAddr {
         self.slot.spec.addr
     }
 
-    /// The node's own folder: `data/` and `server.log`. It goes away with the testbed.
+    /// Returns the node's folder, with `data/` and `server.log`. It is removed with the testbed.
     pub fn folder(&self) -> &Path {
         &self.slot.spec.folder
     }
 
-    /// The pid of the server; `None` while there is none.
+    /// Returns the server's pid. `None` while no server runs.
     pub fn pid(&self) -> Option<u32> {
         self.slot.pid()
     }
 
-    /// The proxy in front of the node, if the testbed was built [with proxies](super::TestbedBuilder::proxies).
+    /// Returns the proxy in front of the node. `None` without [proxies](super::TestbedBuilder::proxies).
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_ref()
     }
 
-    /// Kills the server (SIGKILL) and returns when it is gone. Fine when there is none, or when it is stopped.
+    /// Kills the server (SIGKILL), also a stopped one. Returns when it is gone, and at once if there is none.
     ///
     /// # Errors
-    ///
-    /// [`TestbedError::System`] when the process could not be ended.
+    /// [`TestbedError::System`] if the process could not be ended.
     ///
     /// # Cancel safety
-    ///
-    /// The kill is carried out also when the future is dropped after its first poll.
+    /// If the future is dropped after its first poll, the server is killed all the same.
     pub async fn kill(&self) -> Result<(), TestbedError> {
         let slot = self.slot.clone();
         self.background.run(async move { slot.kill().await }).await
     }
 
-    /// Stops the server (SIGSTOP): it keeps its connections and answers nothing, and what it is sent waits in the
-    /// kernel. In force when the call returns.
+    /// Stops the server (SIGSTOP) before this returns. It keeps its connections and answers nothing. Requests wait in the kernel.
     ///
     /// # Errors
-    ///
-    /// [`TestbedError::NotRunning`] when there is no server.
+    /// [`TestbedError::NotRunning`] if there is no server.
     pub fn stop(&self) -> Result<(), TestbedError> {
         self.slot.signal("STOP")
     }
 
-    /// Lets a stopped server go on (SIGCONT). It then executes what it was sent meanwhile.
+    /// Resumes a stopped server (SIGCONT). It then executes the requests that it was sent meanwhile.
     ///
     /// # Errors
-    ///
-    /// [`TestbedError::NotRunning`] when there is no server.
+    /// [`TestbedError::NotRunning`] if there is no server.
     pub fn resume(&self) -> Result<(), TestbedError> {
         self.slot.signal("CONT")
     }
 
-    /// Starts the server again on the same port, killing it first if it runs. Returns when it answers PING.
+    /// Kills the server if it runs, and starts it again on the same port. Returns when it answers PING.
     ///
     /// # Errors
-    ///
-    /// [`TestbedError::Exited`] or [`TestbedError::NotReady`] when the server does not come up; the node is down then.
-    /// [`TestbedError::Folder`] when the data could not be wiped.
+    /// [`TestbedError::Exited`] or [`TestbedError::NotReady`] if the server does not start; the node is then down.
+    /// [`TestbedError::Folder`] if the data could not be wiped.
     ///
     /// # Cancel safety
-    ///
-    /// The restart is carried out also when the future is dropped after its first poll.
+    /// If the future is dropped after its first poll, the server is restarted all the same.
     pub async fn restart(&self, data: Data) -> Result<(), TestbedError> {
         let slot = self.slot.clone();
         self.background.run(async move { slot.restart(data).await }).await
     }
 
-    /// Sends one command over a fresh connection to the server itself, and returns its answer. An error the server
-    /// answers with is a [`Value::Error`], not an `Err`.
+    /// Sends a command to the server itself, over a new connection. A server's error is a [`Value::Error`], not an `Err`.
     ///
     /// # Errors
-    ///
-    /// [`TestbedError::Timeout`] without an answer within 2 s; [`TestbedError::Connection`] when the server is down.
+    /// [`TestbedError::Timeout`] without an answer within 2 s; [`TestbedError::Connection`] if the server is down.
     ///
     /// # Cancel safety
-    ///
-    /// The command may be executed also when the future is dropped.
+    /// If the future is dropped, the command may still be executed.
     pub async fn command(&self, args: &[&str]) -> Result<Value, TestbedError> {
         let spec = self.slot.spec.clone();
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
@@ -180,7 +168,7 @@ impl TestNode {
         self.background.run(calling).await
     }
 
-    /// Takes the server, for the end of the testbed. None comes after it.
+    /// Takes the server, for the end of the testbed. No server starts after this.
     pub(crate) fn close(&self) -> Option<Server> {
         self.slot.close()
     }

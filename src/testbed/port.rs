@@ -1,4 +1,4 @@
-//! Free ports, and keeping them.
+//! Free ports, which a node keeps.
 
 use std::{
     io,
@@ -7,11 +7,11 @@ use std::{
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// A loopback port the kernel picked for us.
+/// A loopback port that the kernel has picked.
 ///
-/// On Linux a bound socket that never listens keeps it: the kernel hands the port to nobody else, while whoever binds it
-/// on purpose with SO_REUSEADDR (every Redis does) still can. So a node that is down does not lose its port. Elsewhere
-/// such a socket would be in the way; there the port is only probably free, and whoever uses it has to try again.
+/// On Linux, a bound socket that never listens keeps the port. The kernel then picks it for no other process, but a server can
+/// bind it with SO_REUSEADDR, as every Redis does. So a node that is down keeps its port. On other systems, such a socket would
+/// be in the way: the port is only probably free, and a start has to be retried.
 #[derive(Debug)]
 pub(crate) struct Port {
     addr: SocketAddr,
@@ -32,7 +32,7 @@ impl Port {
         self.addr
     }
 
-    /// Listens on the port. To be called on a runtime.
+    /// Listens on the port. Call this on a runtime.
     pub(crate) fn listen(&self) -> io::Result<TcpListener> {
         bind(self.addr)?.listen(1024)
     }

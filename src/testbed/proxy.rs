@@ -1,4 +1,4 @@
-//! A TCP proxy in front of one node: the network, made to misbehave.
+//! A TCP proxy in front of one node, which simulates network failures.
 
 use std::{
     io,
@@ -27,13 +27,13 @@ use super::{
     port::Port,
 };
 
-/// A TCP proxy in front of a node. Its address stays the same whatever happens to the node or to the proxy.
+/// A TCP proxy in front of a node. Its address never changes.
 ///
-/// Each call has taken effect when it returns, and blocks the calling thread only for the moment that takes. The proxy
-/// runs on the testbed's own thread: a paused tokio clock or a blocked runtime does not influence it.
+/// Each call takes effect before it returns, and blocks the thread for that moment only. The proxy runs on the testbed's own
+/// thread, so a paused tokio clock or a blocked runtime does not affect it.
 ///
-/// A connection is accepted before the server behind is asked, so to a client a node that is down looks like one
-/// that resets new connections at once. Use [`cut`](Proxy::cut) for a refusal.
+/// The proxy accepts a connection before it connects to the server. So if a node is down, clients see new connections reset at
+/// once. To refuse connections, use [`cut`](Proxy::cut).
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
@@ -78,63 +78,58 @@ impl Proxy {
         Ok(Proxy { addr, orders, open })
     }
 
-    /// Where the proxy listens.
+    /// Returns the address where the proxy listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Adds a one-way latency in each direction; zero, the default, adds none. A round trip gets longer by twice this.
+    /// Sets the latency of each direction; a round trip takes twice as much longer. Default: zero.
     ///
-    /// It is latency, not a limit: data keeps flowing while earlier data is under way (up to some megabytes per
-    /// connection and direction). The precision is that of tokio's timer: each way takes longer by up to about 2 ms,
-    /// unless there is no delay; then the proxy adds only what it takes to pass bytes on, some tenths of a millisecond. Connecting is
-    /// not delayed. Data already under way keeps the delay it got.
+    /// This does not limit the bandwidth, up to some megabytes in flight per connection and direction. tokio's timer adds up to
+    /// about 2 ms each way. Without a delay, the proxy adds some tenths of a millisecond. Connecting is not delayed. Data in
+    /// flight keeps the delay that it got.
     pub fn delay(&self, one_way: Duration) {
         self.order(Order::Delay(one_way));
     }
 
-    /// Resets all connections and refuses new ones until [`heal`](Proxy::heal). Data under way is lost.
+    /// Resets all connections and refuses new ones until [`heal`](Proxy::heal). Data in flight is lost.
     pub fn cut(&self) {
         self.order(Order::Cut);
     }
 
-    /// Lets no byte pass in either direction until [`heal`](Proxy::heal): connections stay open, new ones are
-    /// accepted, and nothing is ever answered.
+    /// Holds back all bytes in both directions until [`heal`](Proxy::heal). Connections stay open, new ones are accepted, and
+    /// nothing is answered.
     ///
-    /// Bytes are held back, **not lost**: healing delivers them in order, as after a partition that TCP
-    /// survived. So a request sent into the hole may still be executed long after its sender gave up. Add
-    /// [`drop_connections`](Proxy::drop_connections) before healing to lose them instead. The end of a connection is
-    /// held back in the same way.
+    /// The bytes are **not lost**: `heal` delivers them in order, as after a partition that TCP survived. So a request may be
+    /// executed long after its sender timed out. To lose the bytes, call [`drop_connections`](Proxy::drop_connections) before
+    /// `heal`. The end of a connection is held back in the same way.
     pub fn blackhole(&self) {
         self.order(Order::Hold);
     }
 
-    /// As [`blackhole`](Proxy::blackhole), but only towards the server: answers still pass. Undone by
-    /// [`heal`](Proxy::heal).
+    /// As [`blackhole`](Proxy::blackhole), but only towards the server: answers still pass.
     pub fn blackhole_to_server(&self) {
         self.order(Order::HoldToServer);
     }
 
-    /// As [`blackhole`](Proxy::blackhole), but only from the server: requests are executed, their answers held back.
-    /// Undone by [`heal`](Proxy::heal).
+    /// As [`blackhole`](Proxy::blackhole), but only from the server: requests are executed, and their answers are held back.
     pub fn blackhole_from_server(&self) {
         self.order(Order::HoldFromServer);
     }
 
-    /// Resets all current connections, losing the data under way. New ones are treated as before.
+    /// Resets all open connections; data in flight is lost. New connections are treated as before.
     pub fn drop_connections(&self) {
         self.order(Order::DropConnections);
     }
 
-    /// Lets no byte pass any more over the connections that are open now, as if a router in between had forgotten them: neither
-    /// end is told. New connections are treated as before. Nothing undoes it but
-    /// [`drop_connections`](Proxy::drop_connections).
+    /// Holds back all bytes of the open connections, as if a router had forgotten them; neither end notices. New connections are
+    /// treated as before. Only [`drop_connections`](Proxy::drop_connections) ends this.
     pub fn strand(&self) {
         self.order(Order::Strand);
     }
 
-    /// Leads new connections to another server, as when an address is given to a new server. Open connections stay with the
-    /// server that they have. The node's own [`direct_addr`](super::TestNode::direct_addr) undoes it; nothing else does.
+    /// Leads new connections to another server, as if it had taken over the address. Open connections keep their server. To undo
+    /// this, pass the node's own [`direct_addr`](super::TestNode::direct_addr).
     pub fn lead_to(&self, server: SocketAddr) {
         self.order(Order::LeadTo(server));
     }
@@ -144,21 +139,20 @@ impl Proxy {
         self.order(Order::Heal);
     }
 
-    /// How many client connections are open now, those held in a black hole included.
+    /// Returns how many client connections are open, those in a black hole included.
     pub fn connections(&self) -> usize {
         self.open.load(Ordering::Acquire)
     }
 
     fn order(&self, order: Order) {
         let (done, wait) = sync_mpsc::channel();
-        // Both fail only when the testbed has ended, and then there is nothing left to order.
+        // Both fail only after the testbed's end, when there is no proxy any more.
         if self.orders.send((order, done)).is_ok() {
             let _ = wait.recv();
         }
     }
 }
 
-/// Accepts connections and carries out orders.
 struct Acceptor {
     port: Port,
     listener: Option<TcpListener>,
@@ -232,22 +226,22 @@ impl Acceptor {
         }
     }
 
-    /// Resets all connections, those included that the kernel has accepted and we have not seen yet.
+    /// Resets all connections, also those that only the kernel has accepted yet.
     async fn drop_connections(&mut self) {
         self.connect_waiting().await;
         self.connections.shutdown().await;
         self.stranded.clear();
     }
 
-    /// Connects the clients that the kernel has accepted and we have not seen yet.
+    /// Connects the clients that only the kernel has accepted yet.
     async fn connect_waiting(&mut self) {
-        tokio::task::yield_now().await; // lets the runtime hear of them
+        tokio::task::yield_now().await; // lets the runtime see them
         while let Some(Ok(client)) = accept(self.listener.as_ref()).now_or_never() {
             self.connect(client);
         }
     }
 
-    /// Listens, unless it does. A failure is tried again by `work`.
+    /// Listens, unless it does already. `work` retries after a failure.
     fn listen(&mut self) {
         if self.listener.is_none() {
             match self.port.listen() {
@@ -269,12 +263,11 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
     listener.accept().await.map(|(client, _)| client)
 }
 
-/// Refuses connections from now on. Closing alone would do so only when the last copy of the socket is closed, and a
-/// child process that is just being started has one for a moment.
+/// Refuses connections from now on. Closing is not enough: a child process that is being started has a copy of the socket.
 fn stop_listening(listener: TcpListener) -> io::Result<()> {
     let socket = std::net::TcpStream::from(OwnedFd::from(listener.into_std()?));
     match socket.shutdown(Shutdown::Both) {
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()), // macOS: nothing but closing helps
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()), // macOS: only closing helps
         done => done,
     }
 }

@@ -1,4 +1,4 @@
-//! As much of the Redis protocol (RESP2) as a testbed needs: one command, one answer.
+//! The part of the Redis protocol (RESP2) that a testbed needs: one command, one answer.
 
 use std::io;
 
@@ -10,18 +10,18 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 pub enum Value {
     /// A status such as `OK` or `PONG`.
     Simple(String),
-    /// The server refused or could not execute the command; the text is the server's.
+    /// The server's error message: it refused or could not execute the command.
     Error(String),
     /// An integer.
     Int(i64),
-    /// Bytes; `None` is the nil of a missing value.
+    /// Bytes; `None` is nil, for a missing value.
     Bulk(Option<Vec<u8>>),
     /// A list; `None` is a nil list.
     Array(Option<Vec<Value>>),
 }
 
 impl Value {
-    /// The text of a status, an error, or bytes that are UTF-8. `None` for everything else, nil included.
+    /// Returns the text of a status, an error, or bytes that are UTF-8. `None` for everything else, nil included.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::Simple(text) | Value::Error(text) => Some(text),
@@ -30,7 +30,7 @@ impl Value {
         }
     }
 
-    /// The integer, also when it came as text (as `GET` gives it).
+    /// Returns the integer, also if it is text, as from `GET`. `None` for everything else.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(int) => Some(*int),
@@ -39,7 +39,7 @@ impl Value {
         }
     }
 
-    /// The items of a list that is not nil.
+    /// Returns the items of a list. `None` for everything else, nil included.
     pub fn as_array(&self) -> Option<&[Value]> {
         match self {
             Value::Array(Some(items)) => Some(items),
@@ -47,18 +47,17 @@ impl Value {
         }
     }
 
-    /// Whether the answer is nil.
+    /// Returns whether the answer is nil.
     pub fn is_nil(&self) -> bool {
         matches!(self, Value::Bulk(None) | Value::Array(None))
     }
 
-    /// Whether the server answered with an error.
+    /// Returns whether the answer is an error.
     pub fn is_error(&self) -> bool {
         matches!(self, Value::Error(_))
     }
 }
 
-/// Sends one command and reads its answer.
 pub(crate) async fn call<S>(stream: &mut S, args: &[impl AsRef<[u8]>]) -> io::Result<Value>
 where
     S: AsyncBufRead + AsyncWrite + Unpin + Send,

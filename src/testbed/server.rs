@@ -1,4 +1,4 @@
-//! One running server process: started, known to be ours, ready.
+//! One server process: its start, until it is ready and known to be ours.
 
 use std::{
     io::{self, Read, Seek, SeekFrom},
@@ -25,13 +25,12 @@ use super::{
 
 /// How long a server may take to answer its first PING.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// How much of what a server said goes into an error.
+/// How many bytes of a server's output go into an error.
 const TAIL: usize = 4096;
 
-/// What a server writes at its start is less than this, in bytes.
+/// More bytes than a server writes at its start.
 const ROOM: usize = 64 * 1024;
 
-/// What it takes to start one node's server, again and again.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub(crate) node: usize,
@@ -50,9 +49,8 @@ pub(crate) struct Server {
     ended: watch::Receiver<bool>,
 }
 
-/// Why a server did not start.
 pub(crate) enum Failure {
-    /// Somebody else has the port.
+    /// Another process has the port.
     PortTaken(TestbedError),
     Other(TestbedError),
 }
@@ -64,7 +62,7 @@ impl From<TestbedError> for Failure {
 }
 
 impl Server {
-    /// Starts the server and waits until it answers. To be called on the background thread.
+    /// Starts the server and waits until it answers. Call this on the background thread.
     pub(crate) async fn launch(spec: Arc<Spec>) -> Result<Server, Failure> {
         let mut log = Log::of(&spec);
         let to_start = spec.clone();
@@ -116,7 +114,7 @@ impl Server {
         }
     }
 
-    /// The server's pid, unless it has ended.
+    /// Returns the server's pid. `None` if it has ended.
     pub(crate) fn pid(&self) -> Option<u32> {
         (!*self.ended.borrow()).then_some(self.pid)
     }
@@ -131,7 +129,7 @@ impl Server {
     }
 }
 
-/// A server that cannot even write its log ends without a word.
+/// Checks that a server can write to the folder: it exits without a message if it cannot write its log.
 fn has_room(folder: PathBuf) -> Result<(), TestbedError> {
     let file = folder.join("room");
     let written = std::fs::write(&file, [0; ROOM]);
@@ -139,7 +137,7 @@ fn has_room(folder: PathBuf) -> Result<(), TestbedError> {
     written.map_err(TestbedError::folder("write to", folder))
 }
 
-/// Whether the server on the port is the process we started, and answers PING.
+/// Checks that the server on the port is the process `pid`, and answers PING.
 async fn probe(spec: &Spec, pid: u32) -> Result<(), String> {
     let asking = async {
         let mut stream = connect(spec).await.map_err(|error| error.to_string())?;
@@ -162,7 +160,7 @@ async fn probe(spec: &Spec, pid: u32) -> Result<(), String> {
         .unwrap_or_else(|_| Err("no answer within 1s".into()))
 }
 
-/// A fresh, authenticated connection to the server itself.
+/// Returns a new, authenticated connection to the server itself.
 pub(crate) async fn connect(spec: &Spec) -> Result<BufStream<TcpStream>, TestbedError> {
     let broken = |source| TestbedError::Connection {
         node: spec.node,
@@ -185,7 +183,7 @@ pub(crate) async fn connect(spec: &Spec) -> Result<BufStream<TcpStream>, Testbed
     Ok(stream)
 }
 
-/// What a server says from this start on: its log file, and what it prints.
+/// A server's log file and output, from this start on.
 struct Log {
     file: PathBuf,
     from: u64,
@@ -203,7 +201,7 @@ impl Log {
         }
     }
 
-    /// Reads what the server prints until all who could print have ended, which is also how we learn that.
+    /// Reads the server's output. The channel becomes `true` when the server and all its forks have ended.
     fn follow(&mut self, output: ChildStderr) -> Result<watch::Receiver<bool>, TestbedError> {
         let mut output = pipe::Receiver::from_owned_fd(output.into())
             .map_err(TestbedError::system("read what a server prints"))?;
@@ -230,7 +228,7 @@ impl Log {
             .clone();
         match self.logged() {
             Ok(logged) => bytes.extend(logged),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {} // it did not get that far
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {} // the server did not get that far
             Err(error) => bytes.extend(format!("(cannot read {}: {error})", self.file.display()).bytes()),
         }
         String::from_utf8_lossy(&bytes).trim_end().to_owned()

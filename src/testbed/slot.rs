@@ -1,4 +1,4 @@
-//! What stays of a node while its servers come and go: ports, folder, settings, and who may change the server.
+//! The lasting part of a node: ports, folder, settings, and a lock for changes of its server.
 
 use std::{
     fs, io,
@@ -19,7 +19,7 @@ use super::{
     server::{Failure, Server, Spec, connect},
 };
 
-/// What a restarted server finds of the data it had.
+/// The data that a restarted server finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// Everything: each write was on disk before it was acknowledged.
@@ -30,10 +30,9 @@ pub enum Data {
 
 /// How many ports are tried for a new node.
 const PORTS: usize = 10;
-/// How long a restarting node insists on its port.
+/// How long a restart is retried while another process has the port.
 const PORT_WITHIN: Duration = Duration::from_secs(10);
 
-/// What it takes to make a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) server: PathBuf,
@@ -44,7 +43,6 @@ pub(crate) struct Plan {
     pub(crate) proxies: bool,
 }
 
-/// PEM files for the servers' TLS ports.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsFiles {
     pub(crate) cert: PathBuf,
@@ -52,25 +50,24 @@ pub(crate) struct TlsFiles {
     pub(crate) ca: PathBuf,
 }
 
-/// A node's place.
 pub(crate) struct Slot {
     pub(crate) spec: Arc<Spec>,
     unix_socket: Option<PathBuf>,
     taken: Mutex<Taken>,
-    /// Held by whoever ends or starts the server.
+    /// Locked while the server is ended or started.
     turn: tokio::sync::Mutex<()>,
-    /// Kept so that the node can come back to them.
+    /// Kept, so that a restarted server gets the same ports.
     ports: Ports,
 }
 
 struct Taken {
     server: Option<Server>,
-    /// The testbed has ended: no server may come any more.
+    /// The testbed has ended: no server may start any more.
     closed: bool,
 }
 
 impl Plan {
-    /// Whether its servers keep what they are told, as the testbed has it by itself.
+    /// Returns whether servers are durable: no setting replaces the testbed's own.
     fn remembers(&self) -> bool {
         let changed = |setting: &(String, String)| matches!(setting.0.as_str(), "appendonly" | "appendfsync");
         !self.settings.iter().any(changed)
@@ -83,10 +80,10 @@ struct Ports {
 }
 
 impl Slot {
-    /// Finds free ports and starts a server there. To be called on the background thread.
+    /// Finds free ports and starts a server there. Call this on the background thread.
     pub(crate) async fn open(node: usize, plan: &Plan, folder: PathBuf) -> Result<Slot, TestbedError> {
         let data = folder.join("data");
-        fs::create_dir_all(&data).map_err(TestbedError::folder("make", &data))?;
+        fs::create_dir_all(&data).map_err(TestbedError::folder("create", &data))?;
         let unix_socket = plan.unix_sockets.then(|| folder.join("redis.sock"));
         let mut tries = 0;
         loop {
@@ -136,14 +133,14 @@ impl Slot {
 
     pub(crate) fn unix_url(&self) -> Option<String> {
         let path = self.unix_socket.as_deref()?.display();
-        // With a password, URL parsers want a host too. It means nothing.
+        // With a password, URL parsers require a host. It has no meaning.
         Some(match &self.spec.password {
             None => format!("redis+unix://{path}"),
             Some(_) => self.with_password(&format!("redis+unix://localhost{path}")),
         })
     }
 
-    /// The server's pid while it runs.
+    /// Returns the server's pid. `None` while no server runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.taken().server.as_ref().and_then(Server::pid)
     }
@@ -181,7 +178,6 @@ impl Slot {
         Ok(())
     }
 
-    /// Gives the server away, for the end of the testbed. None comes after it.
     pub(crate) fn close(&self) -> Option<Server> {
         let mut taken = self.taken();
         taken.closed = true;
@@ -234,8 +230,8 @@ impl Slot {
     }
 }
 
-/// A new server has forgotten nothing. Clients go by its record, which is theirs to make, and would otherwise leave the server
-/// out for half a minute: they cannot tell it from one that lost its data. A server that is wiped later loses this, too.
+/// Writes the record of a new server, which has forgotten nothing. Without it, clients would leave the server out for half a
+/// minute, as one that has lost its data. A wipe deletes the record, too.
 async fn vouch(spec: &Spec) -> Result<(), TestbedError> {
     let failed = |source| TestbedError::Connection {
         node: spec.node,
@@ -252,7 +248,7 @@ async fn vouch(spec: &Spec) -> Result<(), TestbedError> {
     };
     let id = uuid::Uuid::new_v4().simple();
     let record = format!("1 {id} {0:016} {0:016} + {run_id} -", 0);
-    // One that cannot keep it, because its settings have it refuse writes, is not vouched for.
+    // A server whose settings refuse writes gets no record.
     let _refused = resp::call(&mut stream, &["SET", "quorlock:#node", &record, "NX"])
         .await
         .map_err(failed)?;
@@ -269,7 +265,7 @@ impl Ports {
     }
 }
 
-/// The server's command line. The testbed's own settings come first, so that the plan's override them.
+/// Returns the server's command line. The plan's settings come last, so that they override the testbed's own.
 fn arguments(plan: &Plan, ports: &Ports, folder: &Path, unix_socket: Option<&Path>) -> Vec<String> {
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let text = |text: &str| text.to_owned();

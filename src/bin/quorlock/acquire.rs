@@ -1,4 +1,4 @@
-//! Getting the lock, and saying what it waits for.
+//! Acquires the lock, and reports why it waits.
 
 use std::time::Duration;
 
@@ -12,12 +12,10 @@ use crate::exit::{self, Failure};
 use crate::nodes::quorum;
 use crate::report::Report;
 
-/// How often the nodes' states are looked at while waiting; that costs no message.
+/// How often the nodes' states are read during a wait. Reading them sends nothing.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Acquires the lock. `None` is to try once.
-///
-/// Cancel safe as the library's acquire is.
+/// Acquires the lock. Without `wait`, tries once. As cancel safe as the library's acquire.
 pub(crate) async fn acquire(
     redlock: &Redlock,
     resource: &str,
@@ -44,7 +42,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Tells what is waited for, whenever that changes.
+/// Reports the obstacle, and again when its kind changes.
 async fn tell(
     redlock: &Redlock,
     resource: &str,
@@ -62,7 +60,7 @@ async fn tell(
         let now = match (too_few(redlock), &held) {
             (Some(words), _) => Obstacle::NoQuorum(words),
             (None, Some(votes)) => Obstacle::Held(votes.clone()),
-            // Whether it is held shows when it is acquired.
+            // Enough nodes are up. Only the acquire shows whether the lock is held.
             (None, None) => continue,
         };
         if !now.is_like(&told) {
@@ -72,7 +70,7 @@ async fn tell(
     }
 }
 
-/// The nodes that are down, if that leaves no quorum.
+/// Returns which nodes are down. `None` if the others are a quorum.
 fn too_few(redlock: &Redlock) -> Option<String> {
     let nodes = redlock.nodes();
     let down: Vec<String> = nodes
@@ -92,7 +90,7 @@ fn too_few(redlock: &Redlock) -> Option<String> {
     })
 }
 
-/// What another attempt would wait for.
+/// Returns the obstacle that another attempt would wait for. `None` if waiting is useless.
 fn obstacle(error: &AcquireError) -> Option<Obstacle> {
     match error {
         AcquireError::Held { votes, .. } => Some(Obstacle::Held(votes.clone())),
@@ -115,7 +113,7 @@ fn not_acquired(error: &AcquireError) -> Failure {
         AcquireError::OtherNodes { .. } => (exit::MISCONFIGURED, ""),
         AcquireError::NoQuorum { votes, .. } if votes.iter().any(is_guarded) => (
             exit::NO_QUORUM,
-            "; such a node gives locks after the time it names: use a longer --wait, or --no-restart-guard where nobody can hold anything",
+            "; nodes in the restart guard give locks later: use a longer --wait, or --no-restart-guard if no lock can be held",
         ),
         _ => (exit::NO_QUORUM, ""),
     };

@@ -29,86 +29,85 @@ pub(crate) enum Command {
     Guard(Guard),
 }
 
-/// What is told on standard error.
+/// How much is printed, and in which form.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Output {
-    /// Say more: -v acquiring, votes, releasing; -vv what happens inside. The variable QUORLOCK_LOG takes filters
-    /// such as "quorlock=debug" instead
+    /// Print more: -v the acquire, votes and the release; -vv also renewals and the library's log. The variable QUORLOCK_LOG sets
+    /// log filters instead, such as "quorlock=debug"
     #[arg(short, long, action = ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Events as JSON, one object a line on standard error; results as JSON on standard output
+    /// Print events as JSON on standard error, one object a line; print results as JSON on standard output
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 
 /// Run a command under a lock
 ///
-/// Acquires the lock, runs the command, renews the lease for as long as it runs, then releases. The command runs in a
-/// process group of its own, with this terminal and this input; it finds the name of the lock in QUORLOCK_RESOURCE.
-/// Signals that would end quorlock (TERM, INT, HUP, QUIT, USR1, USR2, ALRM, ...) are passed on to the whole group, or to
-/// the command alone (--signal command).
+/// Acquires the lock, runs the command, renews the lease while the command runs, then releases the lock. The command runs in its
+/// own process group, with this terminal and standard input. QUORLOCK_RESOURCE contains the lock's name. Signals that would end
+/// quorlock (TERM, INT, HUP, QUIT, USR1, USR2, ALRM, ...) go to the whole group, or to the command alone (--signal command).
 ///
-/// When the lease is lost, or cannot be renewed in time, the whole group gets TERM, and KILL --kill-after later:
-/// before the lease ends, so that nothing of it runs when somebody else may have the lock. The same happens if
-/// quorlock itself is killed or stopped. A process that leaves the group (setsid) is out of reach.
+/// If the lease is lost, or cannot be renewed in time, the whole group gets TERM, and KILL --kill-after later. This is before the
+/// lease ends, so that no process of the group runs when another client may hold the lock. The same happens if quorlock itself is
+/// killed or stopped. A process that leaves the group (setsid) is not ended.
 ///
-/// A command that was paused can still write after somebody else has got the lock, and no lock can prevent that. So it finds a
-/// number in QUORLOCK_FENCING_TOKEN that is larger for every later run: send it with every write, and have the store
-/// refuse smaller ones than it has seen.
+/// A command that was paused can still write after another client has acquired the lock. No lock can prevent this.
+/// QUORLOCK_FENCING_TOKEN contains a number that is larger for every later run. Send it with every write, and let the store
+/// refuse numbers smaller than the largest it has seen.
 ///
-/// The lock is released when the command itself ends; what it left in the background goes on without the lock.
-/// If the lock turns out to be gone by then (deleted by hand, say), that is a warning, and the exit code stays the command's.
-/// While a job is suspended (Ctrl-Z) its lease is not renewed: if it ends, the command is ended too.
+/// The lock is released when the command itself ends. Processes that it left in the background go on without the lock. If the
+/// lock is already gone (deleted by hand, for example), quorlock warns and exits with the command's code. A suspended job
+/// (Ctrl-Z) does not renew its lease. If the lease ends, the command is ended.
 #[derive(Debug, Args)]
 #[command(after_help = exit::TABLE)]
 pub(crate) struct Run {
-    /// What to lock: any name
+    /// The lock's name
     pub(crate) resource: String,
     #[command(flatten)]
     pub(crate) nodes: Nodes,
-    /// Use five local Redis masters, started for this run only: to try things out, not to lock anything out
+    /// Use five local Redis masters, started for this run only. For trials: the lock excludes no other run
     #[arg(long, conflicts_with = "node")]
     pub(crate) testbed: bool,
-    /// How long the lock outlives a crash of this machine, from 40ms to 365days; renewed every third of it
+    /// The TTL, from 40ms to 365days: how long a crash of this machine leaves the lock held. Renewed every third of it
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
-    /// How long to wait for the lock: a duration, or "forever" (ends only if no quorum is in reach; nodes that are left out by the restart guard are waited for)
+    /// How long to wait for the lock: a duration, or "forever" (for a holder or the restart guard, not for an outage)
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = Wait::parse)]
     pub(crate) wait: Wait,
-    /// Try once; do not wait if it is held
+    /// Try once, without waiting
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Time between TERM and KILL when the lease is lost [default: 5s, or a quarter of the TTL if that is less]
+    /// Time between TERM and KILL when the lease is lost [default: 5s, at most a quarter of the TTL and of --max-hold]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) kill_after: Option<Duration>,
-    /// Which processes get the signals that are sent to quorlock. A prefork server (gunicorn, Celery, PostgreSQL) ends its workers
-    /// itself, and would lose their work if they got TERM as well
+    /// Which processes get the signals that are sent to quorlock. A prefork server (gunicorn, Celery, PostgreSQL) needs
+    /// "command": it ends its workers itself, and loses their work if they get TERM as well
     #[arg(long, value_name = "TO", value_enum, default_value_t = Recipient::Group)]
     pub(crate) signal: Recipient,
-    /// Keep QUORLOCK_NODES, and with it the nodes' passwords, out of the command's environment
+    /// Remove QUORLOCK_NODES, and so the nodes' passwords, from the command's environment
     #[arg(long)]
     pub(crate) hide_nodes: bool,
-    /// Give the lock up after this long, and so end the command
+    /// End the command and release the lock after this time
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
-    /// In front of the lock's name on the nodes; empty shares locks with other Redlock clients
+    /// The prefix of the lock's key on the nodes. An empty one shares locks with other Redlock clients
     #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
     pub(crate) key_prefix: String,
-    /// Take the lock without a fencing token, as other Redlock clients do. QUORLOCK_FENCING_TOKEN is not set then
+    /// Acquire the lock without a fencing token, as other Redlock clients do. QUORLOCK_FENCING_TOKEN is then not set
     #[arg(long)]
     pub(crate) no_fencing: bool,
-    /// How long the nodes keep the counter that fencing tokens come from, after which it starts again from their clocks: a
-    /// duration of at least ten TTLs, or "forever" [default: 24h, or ten TTLs if that is more]
+    /// How long the nodes keep the counter of the fencing tokens, before it starts again from their clocks: at least ten TTLs and
+    /// 5s, or "forever" [default: 24h, or ten TTLs if that is more]
     #[arg(long, value_name = "DURATION", conflicts_with = "no_fencing", value_parser = retention)]
     pub(crate) counter_retention: Option<Duration>,
-    /// How long nodes whose memory has just begun give no locks: for this long, at least for the TTL, and up to 5s more.
-    /// Set it to the longest TTL that anyone uses on these nodes [default: 30s]
+    /// How long a node gives no locks after its memory began: this time, at least the TTL, and up to 5s more. Set it to the
+    /// longest TTL that any client uses on these nodes [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
-    /// Use nodes whose memory has just begun, and which may have forgotten locks that are still held
+    /// Use nodes whose memory has just begun, although they may have forgotten locks that are still held
     #[arg(long, conflicts_with = "guard_window")]
     pub(crate) no_restart_guard: bool,
     /// The command, after "--"
@@ -116,33 +115,33 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Which nodes.
+/// The nodes, and how to connect to them.
 #[derive(Clone, Debug, Args)]
 #[group(id = "nodes", multiple = true)]
 pub(crate) struct Nodes {
-    /// A node: redis://[[user]:password@]host[:port][/db]; once for each, or several separated by commas or blanks. Passwords
-    /// are better kept in the variable QUORLOCK_NODES, which is used if there is no --node
+    /// A node: redis://[[user]:password@]host[:port][/db]. Repeat it, or separate several by commas or blanks. Without it, the
+    /// variable QUORLOCK_NODES is used, which keeps passwords out of the process list
     #[arg(long, visible_alias = "nodes", value_name = "URL,...")]
     pub(crate) node: Vec<String>,
-    /// Read the nodes' password from this file, anew for each connection. The user is the one in the URL
+    /// Read the nodes' password from this file, anew for each connection. The user name comes from the URL
     #[arg(long, value_name = "FILE", conflicts_with = "credentials_command")]
     pub(crate) password_file: Option<PathBuf>,
-    /// Run this with sh for the nodes' password, anew for each connection. It prints the password in one line, and perhaps for how
-    /// long it is valid in a second one, such as 15m: live connections authenticate again in time
+    /// Run this with sh for the nodes' password, anew for each connection. It prints the password in its first line. A second
+    /// line may say how long the password is valid, such as 15m; connections then authenticate again before that
     #[arg(long, value_name = "COMMAND")]
     pub(crate) credentials_command: Option<String>,
-    /// How long to wait for a quorum of nodes to be connected
+    /// How long to wait until a quorum of nodes is connected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) connect_timeout: Duration,
-    /// Trust these certificate authorities (PEM) instead of the system's, for rediss://. Files are read anew for each connection
+    /// The CAs (PEM) to trust for rediss://, instead of the system's. TLS files are read anew for each connection
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Client certificate (PEM)
+    /// The client certificate (PEM)
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key (PEM)
+    /// The client certificate's key (PEM)
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
@@ -150,83 +149,82 @@ pub(crate) struct Nodes {
 
 /// Show which nodes are up, and why the others are not
 ///
-/// Ends with 0 if a quorum of nodes gives locks, with 69 if not, or not yet (the restart guard), with 78 if any node may not vote,
-/// even if there is a quorum. Nodes that have not answered a quarter of a second after the quorum are shown as such.
+/// Exits with 0 if a quorum of nodes gives locks; with 69 if not, or not yet (restart guard); with 78 if any node may not vote,
+/// even if there is a quorum. Nodes have a quarter of a second more than the quorum to answer.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_STATUS)]
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
-    /// How long nodes whose memory has just begun give no locks: as for run, or the TTL there if that is longer [default: 30s]
+    /// How long a node gives no locks after its memory began: as for run, or run's --ttl if that is longer [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
-    /// In front of the names of the locks
+    /// The prefix of the locks' keys
     #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
     pub(crate) key_prefix: String,
 }
 
-/// Show which lists of nodes clients use, and which clients
+/// Show the lists of nodes in use, and their clients
 ///
-/// Clients whose lists differ could both have a quorum, so the later ones take no locks. The list given here only says which nodes to
-/// ask: it is not registered. Listing the clients takes the right to list keys (+scan).
+/// Two different lists can both have a quorum, so clients of the later list get no locks. The list given here only says which
+/// nodes to ask; it is not registered. Listing clients needs the right +scan.
 ///
-/// Ends with 0 if all clients use one list, with 78 if there are more, with 69 if no node could be asked.
+/// Exits with 0 if at most one list is in use, with 78 if there are more, with 69 if no node could be asked.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_MEMBERS)]
 pub(crate) struct Members {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
-    /// In front of the names of the locks
+    /// The prefix of the locks' keys
     #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
     pub(crate) key_prefix: String,
 }
 
-/// Measure what a lock costs on these nodes, and say what to do about it
+/// Measure what a lock costs on these nodes, and give advice
 ///
-/// Measures, one after the other: the round trip to each node; acquiring and releasing a lock, by one task and by many at
-/// once; and how one lock is handed over among tasks of this process. Takes about half a minute.
+/// Measures the round trip to each node; then acquires and releases, by one task and by many at once; then how one lock is handed
+/// over among tasks of this process. Takes about half a minute.
 ///
-/// Takes real locks, under names of its own (bench:RANDOM:*, behind the prefix), and releases them. Only their counters stay, and
-/// expire by themselves within minutes. No other key and no setting of a server is touched. The nodes are kept busy meanwhile: with
-/// --tasks 1, as busy as one client keeps them.
+/// Acquires real locks, with names of its own (bench:RANDOM:*, behind the prefix), and releases them. Their counters expire
+/// within minutes. Creates a node's record if there is none; touches no other key and no setting. The nodes are busy meanwhile:
+/// with --tasks 1, as busy as one client makes them.
 ///
-/// Ctrl-C ends it early, and shows what was measured until then.
+/// Ctrl-C ends the measurement early, and shows the results so far.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_BENCH)]
 pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
-    /// Use local Redis masters, started for this run only: five, or N. To try things out: all share this machine
+    /// Use local Redis masters, started for this run only: five, or N. For trials: all share this machine
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", conflicts_with = "node")]
     pub(crate) testbed: Option<usize>,
-    /// How long each measurement takes: up to a day
+    /// How long each measurement takes, from 1ms to 1day
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) duration: Duration,
-    /// How many tasks take locks at once, each of a name of its own: one measurement for each number from 1 to 10000 (that with one task is
-    /// always made)
+    /// How many tasks acquire locks at once, each its own: a measurement for each number, from 1 to 10000, and always for 1
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8,64,256", value_parser = number(1, 10_000))]
     pub(crate) tasks: Vec<usize>,
-    /// How many wait for the same lock, where it is handed on: from 2 to 10000
+    /// How many tasks share one lock in the hand-over, from 2 to 10000
     #[arg(long, value_name = "N", default_value = "8", value_parser = number(2, 10_000))]
     pub(crate) waiters: usize,
-    /// How long each of them holds it: shorter than --duration. Timers make it longer by a millisecond or so
+    /// How long each of them holds it: less than --duration. Timers add about a millisecond
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = humantime::parse_duration)]
     pub(crate) hold: Duration,
-    /// The TTL of your locks, from 10ms to 365days. A tenth of it is what a node may take to answer. (The locks taken here live for 10s at most)
+    /// The TTL of your locks, from 10ms to 365days. A node may take a tenth of it to answer. (Here, locks have 10s at most)
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
-    /// In front of the names of the locks taken
+    /// The prefix of the locks' keys
     #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
     pub(crate) key_prefix: String,
-    /// Take locks without fencing tokens
+    /// Acquire locks without fencing tokens
     #[arg(long)]
     pub(crate) no_fencing: bool,
-    /// Also draw the results, as an SVG: a name that ends in .svg
+    /// Also draw the results into this file, whose name ends in .svg
     #[arg(long, value_name = "FILE")]
     pub(crate) chart: Option<PathBuf>,
 }
 
-/// How long counters are kept.
+/// Parses how long counters are kept.
 fn retention(text: &str) -> Result<Duration, humantime::DurationError> {
     match text {
         "forever" => Ok(Duration::MAX),
@@ -234,7 +232,7 @@ fn retention(text: &str) -> Result<Duration, humantime::DurationError> {
     }
 }
 
-/// A number within bounds.
+/// Returns a parser of numbers from `least` to `most`.
 fn number(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
     move |text| match text.trim().parse() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
@@ -244,15 +242,15 @@ fn number(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> +
 
 /// Start local Redis masters to try things out
 ///
-/// Without a command: prints their URLs and keeps them until Ctrl-C or TERM. With one: runs it with QUORLOCK_NODES
-/// set, and ends with its exit code. Nothing is left behind.
+/// Without a command, prints the masters' URLs and runs them until Ctrl-C or TERM. With a command, runs it with QUORLOCK_NODES
+/// set, and exits with its code. In the end, removes the masters and their data.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_TESTBED)]
 pub(crate) struct Testbed {
-    /// How many
+    /// How many masters
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
     pub(crate) nodes: usize,
-    /// Kill the last N of them again before anything else happens: to see what that does
+    /// Kill the last N masters before anything else runs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) dead: usize,
     /// The server binary [default: $QUORLOCK_REDIS_SERVER, or valkey-server or redis-server on the PATH]
@@ -266,7 +264,7 @@ pub(crate) struct Testbed {
     pub(crate) command: Vec<OsString>,
 }
 
-/// The second process of a run; not for people.
+/// The guard process of a run. Not for users.
 #[derive(Debug, Args)]
 pub(crate) struct Guard {
     grace_ms: u64,
@@ -278,12 +276,12 @@ impl Guard {
     }
 }
 
-/// Which processes signals are passed on to.
+/// Which processes get signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Recipient {
-    /// The command and all that it has started: a pipeline, or a script, whose parts would otherwise go on
+    /// The command and all processes that it has started, so that no part of a pipeline or script goes on
     Group,
-    /// The command alone. When the lease is lost, the whole group is ended nevertheless
+    /// The command alone. A lost lease still ends all processes
     Command,
 }
 
@@ -295,7 +293,7 @@ pub(crate) enum Wait {
 }
 
 impl Command {
-    /// Whether what is wrong with a node's settings is part of the result, and need not be told besides.
+    /// Returns whether the result contains warnings about nodes' settings. The log then leaves them out.
     pub(crate) fn shows_settings(&self) -> bool {
         matches!(self, Command::Status(_) | Command::Bench(_))
     }

@@ -1,4 +1,4 @@
-//! Starting the command, and saying why it could not be.
+//! Starts the command, or says why it cannot be started.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,13 +13,13 @@ use rustix::io::Errno;
 use crate::exit::{self, Failure};
 use crate::suspension;
 
-/// Longest first line of a script that the kernel reads.
+/// How many bytes of a script's first line the kernel reads.
 const FIRST_LINE: u64 = 256;
 
-/// Where the system looks for commands without a PATH.
+/// Where the system looks for commands if PATH is not set.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// Starts `command` in a process group of its own, with these variables. One without a value is not to be there at all.
+/// Starts `command` in its own process group, with these variables. A variable without a value is removed.
 pub(crate) fn spawn(command: &[OsString], environment: &[(&str, Option<&str>)]) -> Result<Child, Failure> {
     let (program, arguments) = command
         .split_first()
@@ -37,7 +37,7 @@ pub(crate) fn spawn(command: &[OsString], environment: &[(&str, Option<&str>)]) 
     let mut run = Command::new(program);
     run.args(arguments);
     let spawned = match in_group(run) {
-        // A script without a first line that says what runs it: `sh`, as everywhere else.
+        // A script that names no interpreter is run by `sh`, as shells do.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOEXEC) => {
             let mut shell = Command::new("/bin/sh");
             shell.args(["-c", "exec \"$0\" \"$@\""]).args(command);
@@ -48,7 +48,7 @@ pub(crate) fn spawn(command: &[OsString], environment: &[(&str, Option<&str>)]) 
     spawned.map_err(|error| not_run(program, &error))
 }
 
-/// Checks that the command is there: it is not worth waiting for a lock otherwise.
+/// Checks that the command exists, before anything waits for a lock.
 pub(crate) fn look_for(command: &[OsString]) -> Result<(), Failure> {
     match command.first() {
         Some(program) if find(program).is_none() => Err(not_found(program)),
@@ -67,14 +67,14 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
     match (error.kind(), find(program)) {
         (ErrorKind::NotFound, None) => not_found(program),
         (ErrorKind::NotFound, Some(file)) => cannot(match interpreter(&file) {
-            Some(interpreter) => format!("its interpreter {interpreter} is not there"),
-            None => "the loader that it names, or a library, is not there".to_owned(),
+            Some(interpreter) => format!("its interpreter {interpreter} is missing"),
+            None => "its loader or a library is missing".to_owned(),
         }),
         _ => cannot(error.to_string()),
     }
 }
 
-/// The file that is meant by a command's name.
+/// Returns the file that a command's name means. `None` if there is none.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|file| file.exists());
@@ -85,7 +85,7 @@ fn find(program: &OsStr) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// What a script's first line names.
+/// Returns the interpreter in a script's first line. `None` if there is none.
 fn interpreter(script: &Path) -> Option<String> {
     let mut line = Vec::new();
     let file = File::open(script).ok()?.take(FIRST_LINE);

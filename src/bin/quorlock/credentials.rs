@@ -1,4 +1,4 @@
-//! Passwords that are not part of a node's URL.
+//! Passwords from a file or a command.
 
 use std::process::{Output, Stdio};
 
@@ -8,7 +8,7 @@ use tokio::process::{Child, Command};
 use crate::args::Nodes;
 use crate::orphans;
 
-/// Where passwords come from, other than URLs. `None` if they are part of those.
+/// Returns the provider of passwords that the options name. `None` if they name none: URLs contain the passwords.
 pub(crate) fn provider(nodes: &Nodes) -> Option<CredentialsProvider> {
     let file = nodes.password_file.clone().map(CredentialsProvider::file);
     file.or_else(|| nodes.credentials_command.clone().map(command))
@@ -31,13 +31,13 @@ fn command(script: String) -> CredentialsProvider {
     })
 }
 
-/// Reads the password in the first line of what a command has printed, and perhaps in the second for how long it is valid.
+/// Reads a command's output: the password in the first line and, if there is a second one, how long it is valid.
 fn read(ended: &Output) -> Result<Credentials, String> {
     if !ended.status.success() {
         let said = String::from_utf8_lossy(&ended.stderr);
         return Err(format!("{}: {}", ended.status, said.trim()));
     }
-    // Nothing of the output may be shown.
+    // Messages must not contain the output.
     let text = str::from_utf8(&ended.stdout).map_err(|_| "the output is not UTF-8")?;
     let mut lines = text.lines();
     let password = lines.next().filter(|line| !line.is_empty());
@@ -46,7 +46,7 @@ fn read(ended: &Output) -> Result<Credentials, String> {
         match lines.next().map(str::trim).filter(|line| !line.is_empty()) {
             Some(text) => {
                 let valid_for = humantime::parse_duration(text);
-                credentials.valid_for(valid_for.map_err(|_| "the second line is no duration")?)
+                credentials.valid_for(valid_for.map_err(|_| "the second line is no duration such as 15m")?)
             }
             None => credentials,
         },

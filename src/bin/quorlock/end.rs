@@ -1,4 +1,4 @@
-//! How the tool ends: with an exit code, or by the signal with which the user of its terminal wanted an end.
+//! How the tool ends: with an exit code, or by INT or QUIT.
 
 use std::process::ExitCode;
 
@@ -6,26 +6,23 @@ use rustix::process::{Resource, Rlimit, Signal, getpid, kill_current_process_gro
 
 use crate::exit;
 
-/// How the tool ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Code(u8),
-    /// By INT or QUIT. A shell takes an exit code to mean that the command has dealt with the interrupt, and goes on
-    /// with its script or loop.
+    /// By INT or QUIT. After an exit code, a shell would go on with its script or loop.
     Interrupt {
         signal: Signal,
-        /// The command had the terminal to itself, so that the shell has not got the signal yet.
+        /// The command had the terminal, so the shell has not got the signal. Send it to this group.
         for_group: bool,
     },
 }
 
 impl End {
-    /// An end because of `signal`.
     pub(crate) fn by(signal: Signal) -> End {
         End::of_command(signal.as_raw(), false)
     }
 
-    /// The end of this process after the command was ended by the signal with this number.
+    /// Returns how to end after the signal with this number ended the command.
     pub(crate) fn of_command(number: i32, had_terminal: bool) -> End {
         match Signal::from_named_raw(number) {
             Some(signal @ (Signal::INT | Signal::QUIT)) => End::Interrupt {
@@ -36,7 +33,7 @@ impl End {
         }
     }
 
-    /// Ends this process if it is to end by a signal. Returns the exit code otherwise.
+    /// Ends this process if it is to end by a signal. Otherwise returns the exit code.
     pub(crate) fn come(self) -> ExitCode {
         let code = match self {
             End::Code(code) => code,
@@ -49,10 +46,10 @@ impl End {
     }
 }
 
-/// Returns only in the first process of a container, on which signals without a handler have no effect.
+/// Ends this process by `signal`. Returns only in the first process of a container, where the signal has no effect.
 fn interrupt(signal: Signal, for_group: bool) {
     if for_group {
-        let _ = kill_current_process_group(signal); // still caught here
+        let _ = kill_current_process_group(signal); // this process still handles it
     }
     if getpid().is_init() {
         return;

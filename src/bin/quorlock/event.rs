@@ -1,4 +1,4 @@
-//! What there is to tell, for people and for programs.
+//! Events, as text for people and as JSON for programs.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use crate::job::NOT_OURS;
 use crate::nodes::counted;
 
-/// How much somebody must want to know to be told.
+/// How important an event is. The options set the least important that is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Weight {
     Error,
     Warning,
-    /// Told by default.
+    /// Printed by default.
     Notice,
     /// With `-v`.
     Detail,
@@ -22,10 +22,9 @@ pub(crate) enum Weight {
     Trifle,
 }
 
-/// Something that happened.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// The lock is not free yet, for another reason than before.
+    /// The lock cannot be acquired yet, for a new reason.
     Waiting {
         resource: &'a str,
         why: &'a Obstacle,
@@ -43,46 +42,44 @@ pub(crate) enum Event<'a> {
         resource: &'a str,
         valid: Duration,
     },
-    /// Lost, or about to be: the command is being stopped.
+    /// The lease is lost, or about to be. The command is being stopped.
     Lost {
         lost: &'a Lost,
         deadline: Instant,
-        /// For how long this process did not run, if the lease has ended meanwhile.
+        /// How long this process did not run. `None` if it ran often enough.
         paused: Option<Duration>,
     },
-    /// The guard has ended the command, for this process did not get to run in time.
+    /// The guard has ended the command, because this process did not run in time.
     HeldUp {
         resource: &'a str,
     },
-    /// Nothing of the command is left.
+    /// All processes of the command have ended.
     Stopped {
         killed: bool,
     },
-    /// KILL did not help.
+    /// Processes of the command are left after KILL.
     NotStopped {
-        /// Whether the processes that are left could be signalled at all.
+        /// `false` if they belong to another user, so that no signal reached them.
         ours: bool,
     },
     Released {
         resource: &'a str,
         outcome: &'a ReleaseOutcome,
     },
-    /// What `bench` is going to do to the nodes.
+    /// What `bench` will do to the nodes.
     Plan {
         keys: &'a str,
         nodes: usize,
         parts: usize,
         length: Duration,
-        /// `None` if there are none.
+        /// `None` without fencing tokens.
         counters_expire_after: Option<Duration>,
     },
-    /// It has begun with the next part of that.
     Measuring {
         what: &'a str,
         part: usize,
         parts: usize,
     },
-    /// From inside of the library.
     Log {
         weight: Weight,
         text: &'a str,
@@ -93,11 +90,11 @@ pub(crate) enum Event<'a> {
     },
 }
 
-/// What a lock waits for.
+/// Why a lock cannot be acquired yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Obstacle {
     Held(Votes),
-    /// Too few nodes; in words.
+    /// Too few nodes vote. Contains the reason, for people.
     NoQuorum(String),
 }
 
@@ -124,7 +121,7 @@ impl Event<'_> {
         }
     }
 
-    /// For people: a line, or several.
+    /// Returns the lines for people.
     pub(crate) fn lines(&self) -> Vec<String> {
         let line = match self {
             Event::Waiting { resource, why } => match why {
@@ -178,13 +175,13 @@ impl Event<'_> {
                     }
                     LossReason::Gone(votes) => {
                         format!(
-                            "lost {resource}: stopping the command; a quorum no longer knows the lock: {votes}"
+                            "lost {resource}: stopping the command; a quorum of nodes no longer has the lock: {votes}"
                         )
                     }
                     LossReason::Expired { .. } if paused.is_some() => {
                         format!(
-                            "lost {resource}: stopping the command; quorlock was suspended (Ctrl-Z), stopped or held up for {}, \
-                             and the lease ended meanwhile",
+                            "lost {resource}: stopping the command; quorlock did not run for {} (Ctrl-Z, STOP or \
+                             an overloaded machine), and the lease ended meanwhile",
                             short(paused.unwrap_or_default())
                         )
                     }
@@ -202,22 +199,22 @@ impl Event<'_> {
                 }
             }
             Event::HeldUp { resource } => format!(
-                "the command was stopped: quorlock was held up for too long to be sure of {resource}; is this machine overloaded?"
+                "lost {resource}: quorlock did not run in time, so its guard stopped the command; is this machine overloaded?"
             ),
             Event::Stopped { killed: false } => "the command has ended on TERM".to_owned(),
             Event::Stopped { killed: true } => "the command was killed".to_owned(),
             Event::NotStopped { ours: true } => {
-                "a process of the command does not end, not even on KILL".to_owned()
+                "a process of the command did not end on KILL: it may go on without the lock".to_owned()
             }
             Event::NotStopped { ours: false } => {
-                format!("the command goes on without the lock, and cannot be stopped: {NOT_OURS}")
+                format!("the command cannot be stopped, and goes on without the lock: {NOT_OURS}")
             }
             Event::Released { resource, outcome } => match outcome {
                 ReleaseOutcome::Released => format!("released {resource}"),
                 ReleaseOutcome::AlreadyGone => format!(
-                    "the lock on {resource} was gone before it was released: the command may not have been alone"
+                    "the lock on {resource} was gone before its release: another client may have held it while the command ran"
                 ),
-                other => format!("{resource}: {other}; what is left expires by itself"),
+                other => format!("{resource}: {other}; the keys that are left expire by themselves"),
             },
             Event::Plan {
                 keys,
@@ -230,8 +227,8 @@ impl Event<'_> {
                     .map(|time| format!("; their counters expire within {}", short(time)))
                     .unwrap_or_default();
                 format!(
-                    "measuring {parts} things on {}, for about {}: takes locks {keys} and releases them{counters}. \
-                     It keeps the nodes busy; Ctrl-C ends it early",
+                    "{parts} measurements on {}, for about {}: takes locks {keys} and releases them{counters}. \
+                     The nodes are busy meanwhile; Ctrl-C ends it early",
                     counted(*nodes),
                     short(*length),
                 )
@@ -247,7 +244,7 @@ impl Event<'_> {
         vec![line]
     }
 
-    /// For programs.
+    /// Returns the object for programs.
     pub(crate) fn json(&self) -> Value {
         match self {
             Event::Waiting { resource, why } => match why {
@@ -339,12 +336,12 @@ impl Event<'_> {
     }
 }
 
-/// A duration to the millisecond.
+/// Formats a duration, to the millisecond.
 pub(crate) fn short(duration: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_millis(millis(duration)))
 }
 
-/// In brackets: when a lock ends that is held. Nothing if it as good as has.
+/// Formats when a held lock ends, in brackets. Empty if that is unknown, or in less than a millisecond.
 fn until(remaining: Option<Duration>) -> String {
     let held = |remaining| format!(" (for at most {} more unless renewed)", short(remaining));
     let remaining = remaining.filter(|remaining| millis(*remaining) > 0);
@@ -386,7 +383,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An instant on the wall clock.
+/// Formats an instant as RFC 3339.
 fn at(instant: Instant) -> String {
     let (now, wall) = (Instant::now(), SystemTime::now());
     let moment = match instant.checked_duration_since(now) {

@@ -1,8 +1,7 @@
-//! Faults of nodes, by the names that programs know them by.
+//! Names of node faults, for programs.
 
 use quorlock::node::Fault;
 
-/// A fault's name for programs.
 pub(crate) fn kind(fault: &Fault) -> &'static str {
     match fault {
         Fault::Disconnected { .. } => "not_connected",

@@ -1,16 +1,16 @@
-//! Whether anything of a process group still runs.
+//! Checks whether a process group still runs.
 
 use std::fs;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process_group};
 
-/// Whether a process of the group is left that can still do anything.
+/// Returns whether a process of the group still runs.
 ///
-/// One that has ended but was not waited for keeps the group in existence: grandchildren are waited for by the system's
-/// first process, which may take its time. Where there is no `/proc`, such a one counts as running.
+/// Zombies do not count. They keep the group in existence until their parent reaps them, which may be the system's first process.
+/// Without `/proc`, zombies count as running.
 pub(crate) fn is_running(group: Pid) -> bool {
-    // Those of another user exist as well, although they may not be signalled.
+    // A group of another user exists, although it may not be signalled.
     test_kill_process_group(group) != Err(Errno::SRCH) && !all_have_ended(group)
 }
 
@@ -32,9 +32,9 @@ fn all_have_ended(group: Pid) -> bool {
     seen
 }
 
-/// The state of the process that this line of `/proc/<pid>/stat` describes, if it belongs to the group.
+/// Returns a process's state from its `/proc/<pid>/stat`. `None` if it is not in the group.
 fn state_in(group: Pid, stat: &str) -> Option<char> {
-    // The command's name, in parentheses, may hold anything.
+    // The command's name, in parentheses, may contain anything.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let its_group: i32 = fields.nth(1)?.parse().ok()?;
@@ -68,7 +68,7 @@ mod tests {
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
         assert!(is_running(group));
         drop(child.stdin.take());
-        // Its output ends when it does; it is not waited for yet.
+        // Its output ends with it. It is not reaped yet.
         child
             .stdout
             .as_mut()
@@ -80,7 +80,7 @@ mod tests {
         }
         assert!(
             test_kill_process_group(group).is_ok(),
-            "it was waited for, so this shows nothing"
+            "the process was reaped, so this shows nothing"
         );
         child.wait().unwrap();
         assert!(!is_running(group));

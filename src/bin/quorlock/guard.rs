@@ -1,13 +1,14 @@
-//! The guard: a second process that ends the command when this one cannot.
+//! The guard: a second process that ends the command if this process cannot.
 //!
-//! It is this program again, and reads orders from a pipe of which we hold the only other end. However we end (`kill -9`
-//! included), the kernel closes the pipe, and the guard ends the command's process group: TERM, and KILL after the grace
-//! or before the lease ends, whichever comes first. And if we still exist but do not run (stopped, swapped out), it
-//! keeps to the times it was last told, which are a little after those at which we should have acted ourselves.
+//! The guard is the same program. It reads orders from a pipe, and this process has the only other end. If this process ends in
+//! any way (`kill -9` included), the kernel closes the pipe. The guard then sends TERM to the command's process group, and KILL
+//! after the grace or before the lease ends, whichever comes first. If this process exists but does not run (stopped, swapped
+//! out), the guard acts at the times of the last order, a little later than this process should have acted.
 //!
-//! It never signals a group that might be somebody else's: while we live, the command is not waited for before the guard
-//! is dismissed, so its number stays taken; after that, the guard looks every few milliseconds whether the group still
-//! exists, and leaves when it does not. Open is the moment between the command's start and the first order: some microseconds.
+//! The guard must not signal another program's group that has got the same number. After the command's own end, this process
+//! dismisses the guard before it reaps the command. After a loss, it does so when it finds the group gone. If this process has
+//! ended, the guard checks every few milliseconds that the group still exists. For some microseconds between the command's start
+//! and the first order, the command has no guard.
 
 use std::io::{self, BufRead, Write, stdin, stdout};
 use std::os::unix::process::CommandExt;
@@ -24,13 +25,13 @@ use tokio::net::unix::pipe;
 
 use crate::exit::{self, Failure};
 
-/// How often the guard looks whether an orphaned group is gone.
+/// How often the guard checks whether an orphaned group is gone.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long after a suspension the guard may act late.
+/// How late the guard may act after a suspension of the machine.
 const LOOK_AT_CLOCK: Duration = Duration::from_millis(250);
 
-/// A running guard, seen from the process that started it.
+/// A running guard, as its parent process sees it.
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,
@@ -39,13 +40,13 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts one. `grace` is what the command gets between TERM and KILL if we die.
+    /// Starts a guard. `grace` is the time between TERM and KILL if this process dies.
     pub(crate) fn start(grace: Duration) -> Result<Guard, Failure> {
         Guard::spawn(grace).map_err(not_started)
     }
 
     fn spawn(grace: Duration) -> io::Result<Guard> {
-        // Also finds a binary that has been replaced since.
+        // Works even if the binary has been replaced since.
         let own = Path::new("/proc/self/exe");
         let program = if own.exists() {
             own.to_owned()
@@ -56,7 +57,7 @@ impl Guard {
             .arg0("quorlock-guard")
             .arg("guard")
             .arg(grace.as_millis().to_string())
-            .env_clear() // it needs nothing, least of all passwords
+            .env_clear() // the environment may contain passwords
             .current_dir("/")
             .process_group(0)
             .stdin(Stdio::piped())
@@ -72,40 +73,43 @@ impl Guard {
         })
     }
 
-    /// Waits until it is listening.
+    /// Waits until the guard reads orders.
     pub(crate) async fn ready(&mut self) -> Result<(), Failure> {
         self.ready.read_u8().await.map(drop).map_err(not_started)
     }
 
-    /// From now on, it guards this group.
+    /// Tells the guard which group to end.
     pub(crate) fn watch(&self, group: Pid) {
         self.must(format!("group {}\n", group.as_raw_nonzero()));
     }
 
-    /// When the group is to be ended if nothing else is heard. `None` leaves TERM out: it has been sent.
+    /// Tells the guard when to act unless a later order comes. `None`: TERM has been sent already.
     pub(crate) fn schedule(&self, term: Option<Instant>, kill: Instant) {
         let term = term.map_or("-".to_owned(), |term| moment(term).as_micros().to_string());
         self.must(format!("times {term} {}\n", moment(kill).as_micros()));
     }
 
-    /// Whether it has acted although we live: we were held up for so long.
+    /// Returns whether the guard has ended the command because this process did not run in time.
     pub(crate) fn has_acted(&self) -> bool {
-        // Not by way of the runtime, which may not have noticed yet.
+        // Read directly: the runtime may not have noticed yet.
         matches!(rustix::io::read(&self.ready, &mut [0; 8]), Ok(1..))
     }
 
-    /// It is not needed any more. To be called before the command is waited for.
+    /// Lets the guard exit. After the command's own end, call this before it is reaped.
     pub(crate) fn dismiss(&self) {
-        let _ = self.order("done\n"); // it may have been dismissed before
+        let _ = self.order("done\n"); // fails if it was dismissed before
     }
 
     fn must(&self, line: String) {
         if let Err(error) = self.order(&line) {
-            tracing::warn!(%error, "the guard process has ended, on its own after it has ended the command, or else by somebody's hand; then the command goes on if quorlock is killed now");
+            tracing::warn!(
+                %error,
+                "the guard process exited; if it was killed from outside, the command will survive quorlock being killed"
+            );
         }
     }
 
-    /// Never blocks: pipes hold hundreds of orders, and a guard that does not read them is stopped or dead.
+    /// Sends an order, without blocking: a pipe holds hundreds of orders, and only a stopped or dead guard does not read them.
     fn order(&self, line: &str) -> io::Result<()> {
         self.orders.try_write(line.as_bytes()).map(drop)
     }
@@ -114,7 +118,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.dismiss();
-        // It is about to end, or cannot: then it is left to init.
+        // A guard that does not end in time is left to init.
         let patience = Instant::now() + Duration::from_millis(100);
         while let Ok(None) = self.child.try_wait()
             && Instant::now() < patience
@@ -128,7 +132,7 @@ fn not_started(error: io::Error) -> Failure {
     Failure::system("start the guard process", &error)
 }
 
-/// `instant` on a clock of the system's, which other processes share.
+/// Returns `instant` on a system clock, which processes share.
 fn moment(instant: Instant) -> Duration {
     let (now, here) = (clock(), Instant::now());
     match instant.checked_duration_since(here) {
@@ -137,7 +141,7 @@ fn moment(instant: Instant) -> Duration {
     }
 }
 
-/// A lease ends by a clock that goes on while the machine is suspended.
+/// Reads the clock that leases end by. It goes on while the machine is suspended.
 fn clock() -> Duration {
     #[cfg(target_os = "linux")]
     let id = ClockId::Boottime;
@@ -146,12 +150,11 @@ fn clock() -> Duration {
     time(id)
 }
 
-/// What a clock of the system shows.
 pub(crate) fn time(clock: ClockId) -> Duration {
     clock_gettime(clock).try_into().unwrap_or_default()
 }
 
-/// What the guard knows.
+/// The last orders.
 #[derive(Debug, Default)]
 struct Post {
     group: Option<Pid>,
@@ -165,12 +168,12 @@ enum Order {
     End,
 }
 
-/// The guard itself, until it is dismissed or has done its work.
+/// Runs the guard, until it is dismissed or has ended the group.
 pub(crate) fn stand(grace: Duration) -> ExitCode {
-    // So that `pkill quorlock` does not take the guard first.
+    // So that `pkill quorlock` does not kill the guard.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"lock-guard");
-    // Own group, so the terminal sends it nothing; and nobody else should.
+    // The guard must survive signals to all processes of a service, such as systemd's TERM.
     let _ = nix::sys::signal::SigSet::all().thread_block();
     let (tell, orders) = channel();
     let listen = move || {
@@ -187,7 +190,7 @@ pub(crate) fn stand(grace: Duration) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Once when ready, and again before acting.
+/// Tells the parent that the guard is ready, and later that it acts.
 fn say() -> io::Result<()> {
     let mut out = stdout().lock();
     out.write_all(b".")?;
@@ -212,18 +215,18 @@ impl Post {
             }
             let Some(group) = self.group else {
                 if self.orphaned {
-                    return; // it never began
+                    return; // no command was started
                 }
                 continue;
             };
-            // Only then can the number have become somebody else's.
+            // By now, another group may have an orphaned group's number.
             if self.orphaned && test_kill_process_group(group).is_err() {
                 return;
             }
             let now = clock();
             if self.term.is_some_and(|term| term <= now) {
                 self.term = None;
-                let _ = say(); // there may be nobody to hear it
+                let _ = say(); // fails if the parent is gone
                 let _ = kill_process_group(group, Signal::TERM);
                 let _ = kill_process_group(group, Signal::CONT);
             }
@@ -238,7 +241,7 @@ impl Post {
     fn next(&self, orders: &Receiver<Order>) -> Result<Order, RecvTimeoutError> {
         let now = clock();
         let due = [self.term, self.kill].into_iter().flatten().min();
-        // Waiting does not count a suspension, so the clock is looked at now and then.
+        // Waiting does not count a suspension, so the clock is read in between.
         let wait = due.map(|due| due.saturating_sub(now).min(LOOK_AT_CLOCK));
         if self.orphaned {
             thread::sleep(wait.unwrap_or(LOOK).min(LOOK));

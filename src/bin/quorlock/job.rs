@@ -1,4 +1,4 @@
-//! The command: a process group of its own, with the terminal if there is one, watched over by a guard.
+//! The command: its own process group, with the terminal if there is one, and with a guard.
 
 use std::ffi::OsString;
 use std::io;
@@ -25,13 +25,13 @@ use crate::terminal::Terminal;
 
 /// Why a command cannot be signalled.
 pub(crate) const NOT_OURS: &str =
-    "it runs as another user (sudo?), and this one may not signal it; run quorlock itself as that user";
-/// How soon the shell's "go on" reaches us if we were not suspended after all.
+    "it runs as another user (sudo?), which this user may not signal; run quorlock itself as that user";
+/// How long after [`suspension::suspend`] to wait for CONT. Without it, this process was not suspended.
 const NOT_SUSPENDED: Duration = Duration::from_millis(100);
-/// How often a group is looked at that should be gone soon.
+/// How often to check whether a group is gone.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A command that runs, or has ended but was not waited for yet: until [`Job::reap`] its number stays taken.
+/// A command that runs, or has ended and is not reaped yet. Its pid stays in use until [`Job::reap`].
 #[derive(Debug)]
 pub(crate) struct Job {
     child: Child,
@@ -41,24 +41,22 @@ pub(crate) struct Job {
     terminal: Option<Terminal>,
     children: unix::Signal,
     control: Signals,
-    /// `None` once its exit status was taken off the system.
+    /// `None` once the command is reaped.
     awaited: Option<Awaited>,
-    /// We have asked to be suspended; if nothing comes of it until then, nobody will resume the command but us.
+    /// When to resume the command unless CONT comes first, after this process has asked to be suspended.
     suspended: Option<Instant>,
 }
 
-/// What can happen to a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
-    /// The command itself has ended. Others of its group may live on.
+    /// The command itself has ended. Other processes of its group may go on.
     Ended(Ended),
-    /// Somebody wants it to go on after a suspension: [`Job::resume`].
+    /// The command is to go on after a suspension: call [`Job::resume`].
     Resumed,
-    /// After [`Job::reap`]: nothing of its group is left.
+    /// All processes of the group have ended, after [`Job::reap`].
     Gone,
 }
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Code(i32),
@@ -66,8 +64,7 @@ pub(crate) enum Ended {
 }
 
 impl Job {
-    /// Starts `command` under `guard`, with these variables. One without a value is not to be there at all: an outer run's
-    /// would be mistaken for this one's.
+    /// Starts `command` under `guard`, with these variables. A variable without a value is removed, as it may be an outer run's.
     pub(crate) async fn start(
         command: &[OsString],
         environment: &[(&str, Option<&str>)],
@@ -76,7 +73,7 @@ impl Job {
     ) -> Result<Job, Failure> {
         let system = |doing| move |error: io::Error| Failure::system(doing, &error);
         guard.ready().await?;
-        let children = unix::signal(SignalKind::child()).map_err(system("watch over processes"))?;
+        let children = unix::signal(SignalKind::child()).map_err(system("watch child processes"))?;
         let terminal = Terminal::open();
         let control = Signals::listen(&[Signal::CONT, Signal::WINCH])?;
         let (child, awaited) =
@@ -95,7 +92,7 @@ impl Job {
             suspended: None,
         };
         if job.terminal.as_ref().is_some_and(Terminal::is_wanted) {
-            // It may have asked for the terminal, and been stopped, before it got it.
+            // The command may have used the terminal before this, and been stopped.
             job.resume();
         }
         Ok(job)
@@ -109,10 +106,9 @@ impl Job {
         &self.guard
     }
 
-    /// Passes on a signal that this process was sent.
     pub(crate) fn pass_on(&self, signal: Signal) {
         let allowed = match self.recipient {
-            // Suspended are all, or none.
+            // Ctrl-Z suspends all processes.
             Recipient::Command if signal != Signal::TSTP => {
                 self.is_reaped() || kill_process(self.group, signal) != Err(Errno::PERM)
             }
@@ -123,12 +119,12 @@ impl Job {
         }
     }
 
-    /// Sends `signal` to the whole group. Returns false if nobody got it, for all who are left belong to another user.
+    /// Sends `signal` to the whole group. Returns `false` if all its processes belong to another user.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
         kill_process_group(self.group, signal) != Err(Errno::PERM)
     }
 
-    /// Lets the command go on, with the terminal if it is ours to give.
+    /// Resumes the command, and lends it the terminal if this process has it.
     pub(crate) fn resume(&mut self) {
         self.suspended = None;
         if let Some(terminal) = &mut self.terminal
@@ -139,7 +135,7 @@ impl Job {
         self.signal(Signal::CONT);
     }
 
-    /// How the command itself ended, if it has.
+    /// Returns how the command itself ended. `None` while it runs.
     pub(crate) fn ended(&self) -> Option<Ended> {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.group), peek).ok()??;
@@ -150,9 +146,7 @@ impl Job {
         }
     }
 
-    /// Waits for the next change. Suspends us with the command when the terminal's user suspends it.
-    ///
-    /// Cancel safe.
+    /// Waits for the next change. If job control suspends the command, suspends this process, too. Cancel safe.
     pub(crate) async fn change(&mut self) -> Change {
         if self.is_reaped() {
             self.group_gone().await;
@@ -178,7 +172,7 @@ impl Job {
                         self.suspended = None;
                         return Change::Resumed;
                     }
-                    // The terminal's user resizes it for our group, and means the command.
+                    // A resize (WINCH) reaches this group, and is meant for the command.
                     other => {
                         self.signal(other);
                     }
@@ -192,7 +186,7 @@ impl Job {
         }
     }
 
-    /// The signal that has stopped the command, once.
+    /// Returns the signal that has stopped the command, once for each stop.
     fn stopped(&self) -> Option<Signal> {
         let take = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         let number = waitid(WaitId::Pid(self.group), take)
@@ -202,8 +196,7 @@ impl Job {
         Signal::from_named_raw(number)
     }
 
-    /// The command has been stopped. If it was by job control, the shell is to see us stopped too, and so to get its
-    /// terminal back.
+    /// Handles a stop of the command. After one by job control, this process stops, too: the shell then takes the terminal back.
     fn suspend(&mut self, signal: Signal) {
         let Some(terminal) = &mut self.terminal else {
             return;
@@ -214,17 +207,17 @@ impl Job {
             }
             Signal::TTIN | Signal::TTOU | Signal::TSTP => {
                 terminal.take_back(false);
-                // Takes effect right here, and does not if no shell could resume us: then the command has to go on too, unless
-                // it would only be stopped again.
+                // Without a shell that could resume it, this process does not stop. The command then has to go on, unless it
+                // would be stopped again.
                 self.suspended = (signal == Signal::TSTP).then(|| Instant::now() + NOT_SUSPENDED);
                 suspension::suspend();
             }
-            // Stopped by somebody's decision, not for the terminal: that does not concern us.
+            // Not by job control: this process goes on.
             _ => {}
         }
     }
 
-    /// After the command's own end: lets the rest of its group go on. Returns how this process has to end.
+    /// Dismisses the guard after the command's own end. Returns how this process has to end.
     pub(crate) fn finish(&mut self, ended: Ended) -> End {
         self.guard.dismiss();
         let had_terminal = self.reap(matches!(ended, Ended::Signal(_)));
@@ -234,7 +227,7 @@ impl Job {
         }
     }
 
-    /// Takes the terminal back and the command's exit status off the system. Returns whether the command had the terminal.
+    /// Takes the terminal back, and reaps the ended command. Returns whether the command had the terminal.
     pub(crate) fn reap(&mut self, repair: bool) -> bool {
         let terminal = self.terminal.as_mut();
         let had_terminal = terminal.is_some_and(|terminal| terminal.take_back(repair));

@@ -1,4 +1,4 @@
-//! What the library logs, told as events.
+//! The library's log, as events.
 
 use std::fmt::{self, Write};
 
@@ -13,17 +13,17 @@ use crate::event::{Event, Weight};
 use crate::exit::Failure;
 use crate::report::Report;
 
-/// Holds filters in place of `-v`.
+/// Contains filters, which replace those of `-v`.
 const VARIABLE: &str = "QUORLOCK_LOG";
 
-/// From now on, the library's log goes to `report`; without what is wrong with nodes' settings, if that is shown anyway.
+/// Sends the library's log to `report`, without warnings about nodes' settings if `settings_shown`.
 pub(crate) fn start(report: &Report, output: &Output, settings_shown: bool) -> Result<(), Failure> {
     let filters = match std::env::var(VARIABLE) {
         Ok(filters) if !filters.is_empty() => filters,
         _ => match (output.quiet, output.verbose) {
             (true, _) => "error",
             (false, 0 | 1) if settings_shown => "warn,quorlock::redis::endpoint=error",
-            // A lost lease is told anyway, and so is another list of nodes when there is a lock to be had.
+            // The tool itself reports a lost lease, and another list of nodes.
             (false, 0 | 1) => "warn,quorlock::lease=error,quorlock::redis::membership=error",
             (false, 2) => "quorlock=debug,warn",
             (false, _) => "trace",
@@ -31,7 +31,7 @@ pub(crate) fn start(report: &Report, output: &Output, settings_shown: bool) -> R
         .to_owned(),
     };
     let filter = EnvFilter::try_new(filters)
-        .map_err(|error| Failure::usage(format!("{VARIABLE} cannot be understood: {error}")))?;
+        .map_err(|error| Failure::usage(format!("{VARIABLE} is no filter like quorlock=debug: {error}")))?;
     registry()
         .with(filter)
         .with(Told(report.clone()))
@@ -51,7 +51,7 @@ impl<S: Subscriber> Layer<S> for Told {
             Level::INFO => Weight::Detail,
             _ => Weight::Trifle,
         };
-        // The filter has decided already.
+        // The filter has decided already, so the weight does not matter.
         self.0.tell(&Event::Log {
             weight,
             text: &words.text(),
@@ -59,7 +59,7 @@ impl<S: Subscriber> Layer<S> for Told {
     }
 }
 
-/// The fields of one event: `node: message key=value …`.
+/// The text of one event: `node: message key=value …`.
 #[derive(Default)]
 struct Words {
     node: String,
@@ -82,7 +82,7 @@ impl Visit for Words {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match field.name() {
             "node" => write!(self.node, "{value:?}"),
             "message" => write!(self.message, "{value:?}"),

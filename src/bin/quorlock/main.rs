@@ -2,20 +2,19 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `args.rs` | what can be said on the command line, and the exit codes |
+//! | `args.rs` | the command line |
 //! | `run.rs`, `status.rs`, `members.rs`, `bench/`, `testbed.rs` | one subcommand each |
-//! | `nodes.rs` | which nodes, and connecting to them |
-//! | `acquire.rs` | getting the lock, and saying what it waits for |
+//! | `nodes.rs`, `credentials.rs` | the nodes, and how to connect to them |
+//! | `acquire.rs` | acquires the lock, and reports why it waits |
 //! | `supervise.rs` | the command under its lease: signals, loss, the end |
-//! | `command.rs` | starting the command, and why that did not work |
-//! | `job.rs`, `orphans.rs` | the command's process group, and what it leaves to the first process of a container |
-//! | `guard.rs` | a second process that ends the group when this one cannot |
+//! | `command.rs` | starts the command, or says why it cannot be started |
+//! | `job.rs`, `group.rs`, `orphans.rs` | the command's process group, and orphans in a container |
+//! | `guard.rs` | a second process that ends the group if this process cannot |
 //! | `terminal.rs`, `signals.rs`, `suspension.rs` | the terminal's foreground, signals, and Ctrl-Z |
-//! | `report.rs`, `event.rs`, `log.rs` | what is told on standard error, without ever blocking |
-//! | `progress.rs` | how far it is, on a terminal |
+//! | `report.rs`, `event.rs`, `log.rs`, `progress.rs` | events and progress on standard error, without blocking |
 //! | `out.rs` | results on standard output |
-//! | `end.rs` | ending with an exit code, or by the signal that ended the command |
-//! | `exit.rs`, `fault.rs` | exit codes, and names of faults |
+//! | `end.rs`, `exit.rs` | the end: an exit code, or a signal |
+//! | `fault.rs` | names of faults, for programs |
 
 mod acquire;
 mod args;
@@ -76,7 +75,7 @@ fn main() -> ExitCode {
 
 fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
     log::start(report, &arguments.output, arguments.command.shows_settings())?;
-    // One thread: signals that stop this process then take effect where they are raised, and starting is quick.
+    // One thread: a signal that stops this process takes effect where it is raised. It also starts quickly.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -91,7 +90,7 @@ fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
             Command::Guard(_) => Ok(End::Code(exit::OK)),
         }
     });
-    // A name that is still being looked up must not hold up the exit.
+    // A look-up of a name in flight must not delay the exit.
     runtime.shutdown_background();
     end
 }

@@ -1,4 +1,4 @@
-//! `quorlock members`: which lists of nodes are in use, and by whom.
+//! `quorlock members`: shows the lists of nodes in use, and their clients.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn text(found: &Registrations, asked: usize) -> String {
         );
         let _ = writeln!(
             text,
-            "  registered on {} of {asked}, for {} more unless confirmed again",
+            "  registered on {} of {asked}, expires in {} unless renewed",
             list.registered_on.len(),
             short(list.remaining)
         );
@@ -74,11 +74,11 @@ fn text(found: &Registrations, asked: usize) -> String {
     }
     let verdict = match found.lists.len() {
         _ if found.faults.len() == asked => "no node could be asked",
-        0 => "no list of nodes is in use: nobody takes locks on these nodes",
+        0 => "no list of nodes is in use: no client takes locks on these nodes",
         1 => "one list of nodes is in use",
         _ => {
-            "MORE THAN ONE LIST OF NODES IS IN USE: two lists can give one lock to two clients, so the later ones get none. \
-             Have all clients use the same one"
+            "MORE THAN ONE LIST OF NODES IS IN USE: two lists could give one lock to two clients, so clients of the later list \
+             get no locks. Let all clients use the same list"
         }
     };
     let _ = writeln!(text, "{verdict}");

@@ -1,4 +1,4 @@
-//! Which nodes, and connecting to them.
+//! The nodes, and how to connect to them.
 
 use std::env::VarError;
 use std::path::Path;
@@ -15,12 +15,11 @@ use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
 
-/// Holds the nodes' URLs.
 pub(crate) const VARIABLE: &str = "QUORLOCK_NODES";
-/// How long the end may take to delete what is left on slow nodes. It expires by itself anyway.
+/// How long the end waits until slow nodes have deleted keys. The keys expire by themselves, too.
 pub(crate) const CLEAN_UP: Duration = Duration::from_secs(2);
 
-/// The URLs: from the options, else from the environment.
+/// Returns the nodes' URLs from the options, otherwise from the environment.
 pub(crate) fn urls(nodes: &Nodes) -> Result<Vec<String>, Failure> {
     let mut listed = nodes.node.clone();
     if listed.is_empty() {
@@ -38,20 +37,20 @@ pub(crate) fn urls(nodes: &Nodes) -> Result<Vec<String>, Failure> {
     if urls.is_empty() {
         return Err(Failure::usage(format!(
             "no nodes: name them with --node URL,URL,... or in the variable {VARIABLE}; \
-             `quorlock run --testbed` and `quorlock testbed` use local ones to try things out"
+             to try things out, `quorlock run --testbed` and `quorlock testbed` start local ones"
         )));
     }
-    // Not shown, for it may be a part of a password after all.
+    // The message leaves the address out: it may be a part of a password.
     let has_comma = |url: &String| url.rsplit('@').next().is_some_and(|host| host.contains(','));
     if urls.iter().any(has_comma) {
         return Err(Failure::usage(
-            "a node's address has a comma in it: between two nodes, write redis:// in front of the second as well",
+            "a node's address contains a comma: write redis:// in front of every node",
         ));
     }
     Ok(urls)
 }
 
-/// URLs, separated by commas or blanks. A comma that no URL follows is part of one: passwords may have them.
+/// Splits a list of URLs at commas and blanks. A comma without a URL behind it is part of a password.
 fn split(list: &str) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
     for word in list.split_whitespace() {
@@ -70,12 +69,11 @@ fn split(list: &str) -> Vec<String> {
     urls
 }
 
-/// How many of so many have to grant a lock.
+/// Returns how many of `nodes` have to grant a lock.
 pub(crate) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// So many nodes, in words.
 pub(crate) fn counted(nodes: usize) -> String {
     match nodes {
         1 => "1 node".to_owned(),
@@ -83,7 +81,7 @@ pub(crate) fn counted(nodes: usize) -> String {
     }
 }
 
-/// The settings with which to connect to these nodes.
+/// Returns a builder with the nodes and the options to connect.
 pub(crate) fn builder(nodes: &Nodes, urls: &[String]) -> Result<RedlockBuilder, Failure> {
     let provider = credentials::provider(nodes);
     let configure = |url: &String| {
@@ -122,7 +120,7 @@ fn with_tls(_: &Nodes, config: NodeConfig) -> Result<NodeConfig, Failure> {
     Ok(config)
 }
 
-/// Why no connection came about, by its exit code.
+/// Returns why no quorum could be connected, with the exit code.
 pub(crate) fn not_connected(error: &ConnectError) -> Failure {
     let code = match error {
         ConnectError::Options(_) => exit::USAGE,
@@ -144,7 +142,7 @@ pub(crate) fn warnings(state: NodeState) -> Result<Vec<String>, Fault> {
     }
 }
 
-/// Waits until nothing is left on the nodes, for at most `limit`.
+/// Waits until no key is left on the nodes, `limit` at most.
 pub(crate) async fn clean_up(redlock: &Redlock, limit: Duration) {
     if timeout(limit, redlock.shutdown()).await.is_err() {
         tracing::debug!("some nodes have not confirmed that the lock is deleted; it expires there by itself");

@@ -1,4 +1,4 @@
-//! Orphans: the first process of a container becomes the parent of processes whose own parent has ended.
+//! Reaps orphans: the first process of a container becomes the parent of processes whose own parent has ended.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use rustix::process::{child_subreaper, getpid};
 
-/// Children whose exit status somebody waits for.
+/// Children that other code reaps.
 static AWAITED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// A child that is not taken off the system here, until this is dropped.
+/// A child that [`reap`] leaves alone until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Awaited(i32);
 
@@ -19,12 +19,12 @@ impl Drop for Awaited {
     }
 }
 
-/// Starts a child whose exit status is wanted. `pid` tells its number, if it has one still.
+/// Starts a child whose exit status is wanted. `pid` returns its pid; `None` if it is reaped already.
 pub(crate) fn spawn<C, E>(
     start: impl FnOnce() -> Result<C, E>,
     pid: impl FnOnce(&C) -> Option<u32>,
 ) -> Result<(C, Awaited), E> {
-    // Locked before the child can end.
+    // Locked before the start, so that `reap` waits until the child is listed.
     let mut awaited = awaited();
     let child = start()?;
     let pid = pid(&child)
@@ -34,8 +34,7 @@ pub(crate) fn spawn<C, E>(
     Ok((child, Awaited(pid)))
 }
 
-/// Takes orphans that have ended off the system, where they would pile up. Leaves it at that if it comes to a child whose exit
-/// status is still wanted.
+/// Reaps orphans that have ended. Stops at a child whose exit status is still wanted.
 pub(crate) fn reap() {
     let adopts = getpid().is_init() || child_subreaper().is_ok_and(|adopts| adopts.is_some());
     if !adopts {
@@ -45,7 +44,7 @@ pub(crate) fn reap() {
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let ended = || waitid(Id::All, look).ok()?.pid();
     while let Some(pid) = ended().filter(|pid| !awaited.contains(&pid.as_raw())) {
-        let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG)); // has ended, so is there to be taken
+        let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG)); // does not block: it has ended
     }
 }
 

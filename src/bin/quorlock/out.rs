@@ -1,4 +1,4 @@
-//! Results, on standard output.
+//! Prints results on standard output.
 
 use std::io::{ErrorKind, Write, stdout};
 
@@ -7,7 +7,6 @@ use serde_json::Value;
 use crate::exit::Failure;
 use crate::report::Report;
 
-/// Prints a result: as a document for programs, or as text for people.
 pub(crate) fn print(
     report: &Report,
     document: impl FnOnce() -> Value,
@@ -18,7 +17,7 @@ pub(crate) fn print(
         false => text(),
     };
     match stdout().lock().write_all(text.as_bytes()) {
-        // A reader that has left needs no answer.
+        // The reader has closed the pipe: it wants no more.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::system("print the result", &error))
         }

@@ -1,18 +1,17 @@
-//! How far it is: a bar in the last line of the terminal.
+//! A progress bar in the last line of the terminal, hidden at first.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often the time is shown anew.
+/// How often the elapsed time is updated.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Nothing is shown at first.
 #[derive(Default)]
 pub(crate) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// Shows which part of how many is being done, and what that is.
+    /// Shows the current part, the number of parts, and the part's name. `None` hides the bar.
     pub(crate) fn show(&mut self, progress: Option<(usize, usize, String)>) {
         let Some((part, parts, what)) = progress else {
             if let Some(bar) = self.0.take() {
@@ -26,7 +25,6 @@ impl Progress {
         bar.enable_steady_tick(TICK);
     }
 
-    /// Writes something else there, with the bar out of the way.
     pub(crate) fn aside(&self, write: impl FnOnce()) {
         match &self.0 {
             Some(bar) => bar.suspend(write),

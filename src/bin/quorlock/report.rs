@@ -1,7 +1,7 @@
-//! Telling it on standard error, without ever waiting for whoever reads it.
+//! Reports events on standard error, without blocking.
 //!
-//! A pipe that nobody reads, or a terminal stopped with Ctrl-S, blocks those who write to it. That must not hold up a
-//! renewal, so lines are written by a thread of their own; when too many have piled up, new ones are left out.
+//! A full pipe, or a terminal stopped with Ctrl-S, blocks a writer. This must not delay a renewal, so a thread of its own writes
+//! the lines. If too many lines are queued, new ones are dropped.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,19 +16,19 @@ use crate::event::{Event, Weight};
 use crate::exit::Failure;
 use crate::progress::Progress;
 
-/// How many lines may pile up.
+/// How many lines may be queued.
 const BACKLOG: usize = 1_000;
-/// How long the end waits for them to be written.
+/// How long the end waits until they are written.
 const FLUSH: Duration = Duration::from_millis(500);
 
-/// Where events are told. Clones tell them in the same place.
+/// Reports events. Clones share one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     lines: SyncSender<Order>,
     most: Weight,
     json: bool,
     colours: bool,
-    /// Whether somebody watches who wants to know how far it is.
+    /// Whether to show progress.
     watched: bool,
 }
 
@@ -43,7 +43,7 @@ impl Report {
     pub(crate) fn start(output: &Output) -> Report {
         let choice = AutoStream::choice(&stderr());
         let (lines, orders) = sync_channel(BACKLOG);
-        // Without a thread nothing is told, which is no reason to do nothing.
+        // Without the thread nothing is reported; the tool works all the same.
         let _ = thread::Builder::new()
             .name("report".into())
             .spawn(move || write(&orders, choice));
@@ -74,7 +74,6 @@ impl Report {
         }
     }
 
-    /// Tells it whatever its weight.
     pub(crate) fn tell(&self, event: &Event<'_>) {
         let text = if self.json {
             format!("{}\n", event.json())
@@ -86,7 +85,7 @@ impl Report {
         let _ = self.lines.try_send(Order::Write(text));
     }
 
-    /// Shows which part of how many is being done, and what that is; or `None`: nothing any more.
+    /// Shows the current part, the number of parts, and the part's name. `None` hides the progress.
     pub(crate) fn progress(&self, progress: Option<(usize, usize, &str)>) {
         if self.watched {
             let progress = progress.map(|(part, parts, what)| (part, parts, what.to_owned()));
@@ -101,7 +100,7 @@ impl Report {
         });
     }
 
-    /// Waits, but not for ever, until everything has been written.
+    /// Waits until all lines are written, for [`FLUSH`] at most.
     pub(crate) fn flush(&self) {
         let (done, written) = sync_channel(1);
         if self.lines.try_send(Order::Flush(done)).is_ok() {
@@ -120,7 +119,7 @@ impl Report {
     }
 }
 
-/// Names of locks and messages of servers may hold anything. What a terminal would act on is shown instead.
+/// Escapes control characters, which a terminal would act on: names of locks and messages of servers may contain them.
 pub(crate) fn harmless(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for character in line.chars() {
@@ -134,14 +133,14 @@ pub(crate) fn harmless(line: &str) -> String {
 }
 
 fn write(orders: &Receiver<Order>, choice: ColorChoice) {
-    // With `stty tostop`, writing from the background would stop all of us (TTOU).
+    // With `stty tostop`, writing from the background would stop this process (TTOU).
     let _ = nix::sys::signal::SigSet::all().thread_block();
     let mut out = AutoStream::new(stderr(), choice);
     let mut progress = Progress::default();
     for order in orders {
         match order {
             Order::Write(text) => progress.aside(|| {
-                let _ = out.write_all(text.as_bytes()); // nowhere to complain
+                let _ = out.write_all(text.as_bytes()); // a failure cannot be reported
             }),
             Order::Progress(to) => progress.show(to),
             Order::Flush(done) => {

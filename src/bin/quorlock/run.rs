@@ -1,4 +1,4 @@
-//! `quorlock run`: a command under a lock.
+//! `quorlock run`: runs a command under a lock.
 
 use std::time::Duration;
 
@@ -18,11 +18,9 @@ use crate::report::Report;
 use crate::signals::Signals;
 use crate::supervise::{Outcome, Times, supervise};
 
-/// In the command's environment: what is locked.
 const RESOURCE: &str = "QUORLOCK_RESOURCE";
-/// And what tells the store that an earlier holder is an earlier one.
 const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
-/// How long the end may take to delete what is left on slow nodes, when a quorum has confirmed already.
+/// As [`CLEAN_UP`], after a release that a quorum has confirmed, or a loss.
 const TIDY_UP: Duration = Duration::from_millis(300);
 
 pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure> {
@@ -37,7 +35,7 @@ pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure>
         report.event(&Event::Log {
             weight: Weight::Warning,
             text: &format!(
-                "--guard-window {} is shorter than --ttl {}, and so has no effect: nodes that have restarted are left out for the TTL",
+                "--guard-window {} is shorter than --ttl {}, so the TTL is used: give the longest TTL of all clients",
                 humantime::format_duration(window),
                 humantime::format_duration(arguments.ttl)
             ),
@@ -64,7 +62,7 @@ async fn with_nodes(
         Ok(redlock) => redlock?,
         Err(signal) => return Ok(End::by(signal)),
     };
-    // It gets ready while the lock is being acquired.
+    // The guard gets ready while the lock is being acquired.
     let guard = Guard::start(times.kill_after)?;
     let lease = match signals.or(lock(arguments, &redlock, report)).await {
         Ok(Ok(lease)) => lease,
@@ -80,7 +78,7 @@ async fn with_nodes(
     let outcome = under(arguments, guard, &lease, times, signals, report).await;
     let lost = matches!(outcome, Ok(Outcome::Lost));
     let released = lease.release().await;
-    // After a loss there is nothing to add.
+    // A loss has been reported already.
     if !lost {
         report.event(&Event::Released {
             resource: &arguments.resource,
@@ -95,7 +93,7 @@ async fn with_nodes(
     clean_up(&redlock, enough).await;
     Ok(match outcome? {
         Outcome::Lost => End::Code(exit::LOST),
-        // One that came when nothing was left to pass it on to.
+        // A signal may have come after the command's end.
         Outcome::Ended(end) => signals.interrupt().map_or(end, End::by),
     })
 }
@@ -104,7 +102,7 @@ async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
     let mut builder = nodes::builder(&arguments.nodes, urls)?
         .ttl(arguments.ttl)
         .fencing(!arguments.no_fencing)
-        // Of a testbed that was started for this run, nobody has held anything.
+        // No lock was ever held on a testbed of this run.
         .restart_guard(!arguments.no_restart_guard && !arguments.testbed)
         .key_prefix(&arguments.key_prefix);
     if let Some(window) = arguments.guard_window {
@@ -136,7 +134,6 @@ async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lea
     Ok(lease)
 }
 
-/// The command, from its start to its end.
 async fn under(
     arguments: &Run,
     guard: Guard,

@@ -12,7 +12,7 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::exit::Failure;
 use crate::suspension::{self, Suspension};
 
-/// Those that would end this process, and are passed on to the command instead. Not those that tell of a fault here.
+/// Signals that would end this process, and go to the command instead; without those of faults (SEGV, ...).
 const FORWARDED: &[Signal] = &[
     Signal::TERM,
     Signal::INT,
@@ -32,13 +32,12 @@ const FORWARDED: &[Signal] = &[
     Signal::STKFLT,
 ];
 
-/// Blocked signals are inherited, and a parent that blocks some for itself may forget to let its children have them: TERM
-/// would not reach this process, nor would it notice the command's end.
+/// Unblocks all signals, which a parent may have left blocked: TERM and CHLD (the command's end) must reach this process.
 pub(crate) fn unblock() {
     let _ = nix::sys::signal::SigSet::all().thread_unblock();
 }
 
-/// A set of signals, from the moment it is made.
+/// Signals that this process listens to, from the creation of this on.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
@@ -46,8 +45,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens to these signals, less those that were ignored when we were started (`nohup`, `&` in a script): they stay
-    /// so for us, and for the command, which inherits that.
+    /// Listens to these signals. Those ignored at the start (`nohup`, `&` in a script) stay ignored, also by the command.
     pub(crate) fn listen(signals: &[Signal]) -> Result<Signals, Failure> {
         let listen = |&signal: &Signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
@@ -61,7 +59,7 @@ impl Signals {
         })
     }
 
-    /// Listens to all that a command is to get: what would end this process, and Ctrl-Z.
+    /// Listens to all signals that a command is to get: those that would end this process, and Ctrl-Z.
     pub(crate) fn for_command() -> Result<Signals, Failure> {
         Ok(Signals {
             suspension: Some(Suspension::listen().map_err(refused)?),
@@ -69,7 +67,7 @@ impl Signals {
         })
     }
 
-    /// The next one. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {
@@ -85,7 +83,7 @@ impl Signals {
         .await
     }
 
-    /// An INT or QUIT that came and was not read.
+    /// Returns an INT or QUIT that came and was not read. `None` if there is none.
     pub(crate) fn interrupt(&mut self) -> Option<Signal> {
         while let Some(signal) = self.next().now_or_never() {
             if matches!(signal, Signal::INT | Signal::QUIT) {
@@ -95,7 +93,7 @@ impl Signals {
         None
     }
 
-    /// Waits for `work`, unless a signal comes first that is to end it: then `work` is dropped.
+    /// Returns the output of `work`, or the signal that came first and dropped it. Ctrl-Z suspends it instead.
     pub(crate) async fn or<W: Future>(&mut self, work: W) -> Result<W::Output, Signal> {
         let mut work = pin!(work);
         loop {
@@ -115,7 +113,7 @@ fn refused(error: io::Error) -> Failure {
     Failure::system("listen to signals", &error)
 }
 
-/// Whether the signal is ignored. Where there is no `/proc`, none is known to be.
+/// Returns whether the signal is ignored. Without `/proc`, `false`.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

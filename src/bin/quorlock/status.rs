@@ -1,4 +1,4 @@
-//! `quorlock status`: which nodes are up.
+//! `quorlock status`: shows which nodes are up, and why the others are not.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,17 +13,15 @@ use crate::exit::{self, Failure};
 use crate::report::Report;
 use crate::{fault, nodes, out};
 
-/// One node, in words.
 struct Line {
     node: String,
     up: bool,
-    /// Why it gives no locks.
     fault: Option<Fault>,
     warnings: Vec<String>,
 }
 
 impl Line {
-    /// In how much time it gives locks; `None` if it does not, or is not up.
+    /// Returns the time until the node gives locks. `None` if it is down, or another list of nodes is in use.
     fn ready_in(&self) -> Option<Duration> {
         let gives = self.up && !matches!(self.fault, Some(Fault::OtherNodes(_)));
         gives.then_some(match self.fault {
@@ -33,13 +31,13 @@ impl Line {
     }
 }
 
-/// What a lock would find.
+/// Whether the nodes give locks.
 struct Verdict {
     quorum: usize,
     up: usize,
-    /// How many of them give locks now.
+    /// How many nodes give locks now.
     ready: usize,
-    /// In how much time a quorum does; `None` if too few are up.
+    /// The time until a quorum gives locks. `None` if too few nodes will.
     quorum_in: Option<Duration>,
 }
 
@@ -56,7 +54,7 @@ impl Verdict {
         }
     }
 
-    /// For programs.
+    /// Returns the verdict for programs.
     fn name(&self) -> &'static str {
         match self.quorum_in {
             Some(Duration::ZERO) => "quorum",
@@ -69,7 +67,7 @@ impl Verdict {
         match self.quorum_in {
             Some(Duration::ZERO) => "quorum".to_owned(),
             Some(time) => format!(
-                "NO QUORUM YET: {} of them give locks now, enough do in {} (restart guard)",
+                "NO QUORUM YET: {} of them give locks now, a quorum does in {} (restart guard)",
                 self.ready,
                 short(time)
             ),
@@ -120,7 +118,7 @@ fn line(node: quorlock::NodeStatus) -> Line {
     }
 }
 
-/// What each node said when no connection came about.
+/// Returns each node's fault after a failed connect. Empty if the error has none.
 fn explained(error: &ConnectError) -> Vec<Line> {
     let (ConnectError::NoQuorum { votes, .. } | ConnectError::Misconfigured(votes)) = error else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! A command under its lease: signals are passed on, and it ends before the lease does.
+//! Runs a command under its lease: passes signals on, and ends the command before the lease ends.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::job::{Change, Job};
 use crate::report::Report;
 use crate::signals::Signals;
 
-/// What there is between KILL and the deadline at least.
+/// The least time between KILL and the deadline.
 const MARGIN: Duration = Duration::from_millis(10);
-/// Half of it is a margin and the usual time between TERM and KILL.
+/// Half of it is [`MARGIN`] and the default time between TERM and KILL.
 const SHORTEST_TTL: Duration = Duration::from_millis(40);
 
-/// What KILL may take, altogether, until nothing of the group is left.
+/// How long the whole group may take to end after KILL.
 const KILL_TAKES: Duration = Duration::from_secs(2);
 
-/// When a command is ended whose lease is not renewed.
+/// When to end a command if its lease is not renewed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     ttl: Duration,
@@ -32,7 +32,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Checks that a renewed lease never looks like one that is about to end.
+    /// Fails if a lease that is renewed in time would look as if it were about to end.
     pub(crate) fn new(
         ttl: Duration,
         kill_after: Option<Duration>,
@@ -55,7 +55,7 @@ impl Times {
             humantime::format_duration(times.kill_after),
             humantime::format_duration(times.margin),
         );
-        // Renewals start at a third of the TTL; until half of it, they may be tried again.
+        // Renewals start after a third of the TTL, and may be retried until half of it.
         if times.lead() > ttl / 2 {
             return Err(Failure::usage(format!(
                 "--kill-after {shown} is too long for --ttl {}: with a margin of {margin}, it must fit into half of the TTL",
@@ -66,7 +66,8 @@ impl Times {
             && times.lead() >= max_hold
         {
             return Err(Failure::usage(format!(
-                "--max-hold {} is too short for --kill-after {shown} and a margin of {margin}: the command would be ended at once",
+                "--max-hold {} is too short for --kill-after {shown} and a margin of {margin}: \
+                 the command would be ended at once; use a longer --max-hold",
                 humantime::format_duration(max_hold)
             )));
         }
@@ -86,15 +87,14 @@ impl Times {
     }
 }
 
-/// How it went.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Ended(End),
-    /// The lease was lost, and the command ended for that.
+    /// The lease was lost, so the command was ended.
     Lost,
 }
 
-/// Watches over `job` until it has ended: by itself, or because the lease is lost.
+/// Supervises `job` until it has ended, by itself or because the lease was lost.
 pub(crate) async fn supervise(
     job: &mut Job,
     lease: &Lease,
@@ -103,11 +103,11 @@ pub(crate) async fn supervise(
     report: &Report,
 ) -> Outcome {
     let mut known = Instant::from_std(lease.deadline());
-    // For how long this loop did not run, if the lease that was known then has ended meanwhile.
+    // How long this loop last ran late, if that was long enough to lose a lease.
     let mut paused = None;
     schedule(job, times, known);
     loop {
-        // Often enough that the guard always knows of a renewal well before it would act.
+        // So often that the guard knows of each renewal well before it would act.
         let check = (Instant::now() + times.ttl / 8).min(times.term_at(known));
         let lost = tokio::select! {
             biased;
@@ -164,8 +164,7 @@ pub(crate) async fn supervise(
     }
 }
 
-/// The guard acts when we are late: with TERM by half of the time that the command has from then on, with KILL by half
-/// a margin.
+/// Tells the guard when to act if this process is late: for TERM by half of the time until KILL, for KILL by half a margin.
 fn schedule(job: &Job, times: Times, deadline: Instant) {
     job.guard().schedule(
         Some((times.term_at(deadline) + times.kill_after / 2).into_std()),
@@ -181,7 +180,7 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
         .schedule(None, (kill_at + times.margin / 2).into_std());
     job.signal(Signal::TERM);
     if kill_at > now {
-        job.signal(Signal::CONT); // a suspended one must wake up to end in an orderly way
+        job.signal(Signal::CONT); // a suspended process does not handle TERM
     }
     let mut killed = false;
     let mut patience = kill_at;
@@ -191,14 +190,14 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
             () = sleep_until(patience) => {
                 let ours = job.signal(Signal::KILL);
                 if killed || !ours {
-                    return report.event(&Event::NotStopped { ours }); // the guard tries once more
+                    return report.event(&Event::NotStopped { ours });
                 }
                 killed = true;
-                // From now: after a suspension, the moment for KILL is long past.
+                // From now on: after a suspension, the time for KILL is long past.
                 patience = Instant::now() + KILL_TAKES;
             }
             change = job.change() => match change {
-                // The others of the group have as much time.
+                // The rest of the group has as much time.
                 Change::Ended(_) => {
                     job.reap(true);
                 }

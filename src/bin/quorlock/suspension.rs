@@ -1,7 +1,7 @@
-//! Ctrl-Z, for this process and its command: noticed, and carried out so that shells see TSTP (148).
+//! Ctrl-Z: suspends this process and its command, so that shells see TSTP (148).
 //!
-//! A handler would notice it, and keep it from suspending this process; and only the default action shows it to shells. So
-//! it is blocked instead, in all threads, and read where that can be done.
+//! Shells see TSTP only after its default action, which a handler would replace. So TSTP is blocked in all threads, and read from
+//! a descriptor. Only Linux can do this; elsewhere a handler is used.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -13,18 +13,18 @@ pub(crate) use by_handler::Suspension;
 #[cfg(target_os = "linux")]
 pub(crate) use by_reading::Suspension;
 
-/// To be called before there are other threads.
+/// Blocks Ctrl-Z. Call this before other threads start.
 pub(crate) fn block() {
     let _ = Suspension::signals().thread_block();
 }
 
-/// Suspends this process group. Returns when it goes on; or at once, if no shell could resume it.
+/// Suspends this process group. Returns when it is resumed, or at once if no shell could resume it.
 pub(crate) fn suspend() {
     let _ = kill_current_process_group(Suspension::BY);
-    unblocked(|| {}); // here it takes effect
+    unblocked(|| {}); // the signal takes effect here
 }
 
-/// Does `work` as if nothing had been blocked: processes inherit what is.
+/// Runs `work` without the block: a child process would inherit it.
 pub(crate) fn unblocked<T>(work: impl FnOnce() -> T) -> T {
     let _ = Suspension::signals().thread_unblock();
     let done = work();
@@ -44,10 +44,10 @@ mod by_reading {
 
     use super::*;
 
-    /// The size of what is read for one signal.
+    /// The size of one signal's record.
     const RECORD: usize = 128;
 
-    /// Whether somebody wants this process suspended.
+    /// Requests to suspend this process.
     #[derive(Debug)]
     pub(crate) struct Suspension(pipe::Receiver);
 
@@ -61,11 +61,11 @@ mod by_reading {
         pub(crate) fn listen() -> io::Result<Suspension> {
             let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
             let requests = SignalFd::with_flags(&Self::signals(), flags)?;
-            // No pipe, but one reads from it in the same way.
+            // This is no pipe, but is read in the same way.
             pipe::Receiver::from_owned_fd_unchecked(requests.as_fd().try_clone_to_owned()?).map(Suspension)
         }
 
-        /// Ready when it is wanted.
+        /// Ready when there is a request.
         pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
             loop {
                 let readable = ready!(self.0.poll_read_ready(context));
@@ -86,7 +86,7 @@ mod by_handler {
 
     use super::*;
 
-    /// Whether somebody wants this process suspended. Shells see TTOU (150) of that here.
+    /// Requests to suspend this process. Shells see TTOU (150).
     #[derive(Debug)]
     pub(crate) struct Suspension(unix::Signal);
 
@@ -101,7 +101,7 @@ mod by_handler {
             unix::signal(SignalKind::from_raw(Signal::TSTP.as_raw())).map(Suspension)
         }
 
-        /// Ready when it is wanted.
+        /// Ready when there is a request.
         pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
             self.0.poll_recv(context).map(drop)
         }

@@ -1,4 +1,4 @@
-//! The terminal's foreground: lent to the command's process group, and taken back.
+//! Lends the terminal's foreground to the command's process group, and takes it back.
 
 use std::fs::File;
 use std::io::{IsTerminal, stdin, stdout};
@@ -9,39 +9,37 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 use crate::signals;
 
-/// Our controlling terminal.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     tty: File,
     home: Pid,
-    /// Whether the command is to have the foreground whenever we could have it.
+    /// Whether the command gets the foreground whenever this process has it.
     wanted: bool,
     lent: bool,
-    /// As they were when it was lent.
+    /// The modes from before the foreground was lent.
     modes: Option<Termios>,
 }
 
 impl Terminal {
-    /// `None` if there is no terminal.
+    /// Opens the controlling terminal. `None` if there is none.
     pub(crate) fn open() -> Option<Terminal> {
         Some(Terminal {
             tty: File::options().read(true).write(true).open("/dev/tty").ok()?,
             home: getpgrp(),
-            // In a pipeline (`quorlock run … | less`) the foreground belongs to the others as well. A command that does
-            // read the terminal there is stopped by the kernel, and gets it then.
-            // Nor does one that a script started with '&': the shell has it ignore Ctrl-C, so the terminal is not for it.
+            // In a pipeline (`quorlock run … | less`), other programs need the foreground, too. A command that reads the terminal
+            // there is stopped by the kernel, and gets it then. If Ctrl-C is ignored, a script has started this process with '&',
+            // and the terminal is not for it.
             wanted: stdin().is_terminal() && stdout().is_terminal() && !signals::is_ignored(Signal::INT),
             lent: false,
             modes: None,
         })
     }
 
-    /// Whether the command should have the foreground from the start, and after each suspension.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// Makes `group` the foreground group, if it is ours to give.
+    /// Makes `group` the foreground group, if this process's group has the foreground. Returns whether it did.
     pub(crate) fn lend(&mut self, group: Pid) -> bool {
         if tcgetpgrp(&self.tty) != Ok(self.home) {
             return false;
@@ -52,15 +50,15 @@ impl Terminal {
         self.lent
     }
 
-    /// Makes ours the foreground group again, if it was lent. `repair` also sets the modes that the terminal had then,
-    /// for a command that had no chance to do so. Returns whether it was lent.
+    /// Takes the foreground back, if it was lent. Returns whether it was. `repair` also restores the modes, for a command that
+    /// was killed before it could.
     pub(crate) fn take_back(&mut self, repair: bool) -> bool {
         if !std::mem::take(&mut self.lent) {
             return false;
         }
-        // We are in the background now, where this raises TTOU unless it is blocked.
+        // In the background, this raises TTOU unless it is blocked.
         unstoppable(|| {
-            let _ = tcsetpgrp(&self.tty, self.home); // fails if the terminal is gone: nothing to take then
+            let _ = tcsetpgrp(&self.tty, self.home); // fails if the terminal is gone
             if let (true, Some(modes)) = (repair, &self.modes) {
                 let _ = tcsetattr(&self.tty, OptionalActions::Drain, modes);
             }
@@ -69,13 +67,13 @@ impl Terminal {
     }
 }
 
-/// Does something that the terminal allows to background processes only if TTOU does not stop them.
+/// Runs `work` with TTOU blocked, which would stop a background process that changes the terminal.
 fn unstoppable(work: impl FnOnce()) {
     let mut stop = mask::SigSet::empty();
     stop.add(mask::Signal::SIGTTOU);
     let before = stop.thread_swap_mask(mask::SigmaskHow::SIG_BLOCK);
     work();
     if let Ok(before) = before {
-        let _ = before.thread_set_mask(); // cannot fail for a mask that was in force
+        let _ = before.thread_set_mask(); // cannot fail for a mask that was in use
     }
 }

@@ -1,4 +1,4 @@
-//! `quorlock testbed`: local masters, to try things out.
+//! `quorlock testbed`: starts local masters, to try things out.
 
 use std::future::pending;
 use std::io::{Write, stdout};
@@ -15,14 +15,14 @@ use crate::nodes;
 use crate::report::Report;
 use crate::signals::Signals;
 
-/// What the command gets between TERM and KILL if we are killed.
+/// The time between TERM and KILL if this process is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn testbed(arguments: args::Testbed, report: &Report) -> Result<End, Failure> {
     let mut signals = Signals::for_command()?;
     if arguments.dead > arguments.nodes {
         return Err(Failure::usage(format!(
-            "--dead {} of {} nodes",
+            "--dead {} of {} nodes: there are too few",
             arguments.dead, arguments.nodes
         )));
     }

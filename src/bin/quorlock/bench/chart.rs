@@ -1,7 +1,6 @@
-//! The results drawn: latencies over percentiles, in one SVG.
+//! Draws the results: latencies over percentiles, in one SVG.
 //!
-//! Each further nine of a percentile takes as much room as the one before: what is rare is what matters, and would be a thin
-//! line at the edge otherwise.
+//! Each nine of a percentile takes the same room. Otherwise the rare latencies, which matter most, would be a thin line.
 
 use std::fmt::Display;
 use std::fs::Permissions;
@@ -18,10 +17,10 @@ use super::text::title;
 use crate::exit::Failure;
 
 const SIZE: (u32, u32) = (1_000, 640);
-/// 99.999 % is as far as the chart goes.
+/// The chart ends at 99.999 %.
 const NINES: f64 = 5.0;
 
-/// A file that takes its place once it is drawn: until then, whatever has its name is left alone.
+/// A temporary file, which replaces the file with the chart's name once it is drawn.
 #[derive(Debug)]
 pub(crate) struct Chart {
     file: NamedTempFile,
@@ -34,7 +33,7 @@ impl Chart {
             |why: &dyn Display| Failure::usage(format!("cannot write --chart {}: {why}", path.display()));
         let end = path.extension().unwrap_or_default();
         if !end.eq_ignore_ascii_case("svg") {
-            return Err(refused(&"it is an SVG, and its name has to end in .svg"));
+            return Err(refused(&"the chart is an SVG, so its name has to end in .svg"));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let file = tempfile::Builder::new()
@@ -118,7 +117,7 @@ fn timed(results: &Results) -> impl Iterator<Item = (String, &Latencies)> {
     nodes.chain(loads)
 }
 
-/// Pairs of nines and milliseconds: 1 nine is 90 %, 2 are 99 %. As far as so many samples tell them apart.
+/// Returns pairs of nines and milliseconds: 1 nine is 90 %, 2 are 99 %. Few samples have few nines.
 fn curve(latencies: &Latencies) -> Vec<(f64, f64)> {
     let known = (latencies.count() as f64).log10().min(NINES);
     latencies

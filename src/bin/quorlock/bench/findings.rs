@@ -1,4 +1,4 @@
-//! What the figures say about the nodes and the TTL, and advice.
+//! Findings about the nodes and the TTL, with advice.
 
 use std::time::Duration;
 
@@ -8,18 +8,17 @@ use super::tally::Failures;
 use super::text::ms;
 use humantime::format_duration as shown;
 
-/// A node that takes so many times as long as the others is slow,
+/// A slow node takes at least this many times as long as the usual node.
 const SLOW: u32 = 3;
-/// if the difference is one that a network makes, and not a busy processor.
+/// A slow node also takes at least this much longer. A busy processor can explain less.
 const NOTICEABLE: Duration = Duration::from_micros(500);
-/// What a node may take should be so many times what one answer in a hundred takes.
+/// How many times longer than the 99th percentile the node budget should be.
 const ROOM: u32 = 10;
 
-/// Something to know, or to do something about.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) is_advice: bool,
-    /// For programs.
+    /// The finding's name, for programs.
     pub(crate) code: &'static str,
     pub(crate) text: String,
 }
@@ -39,7 +38,7 @@ fn advice(code: &'static str, text: impl Into<String>) -> Finding {
 pub(crate) fn findings(results: &Results) -> Vec<Finding> {
     let mut all = Vec::new();
     if cfg!(debug_assertions) {
-        let text = "This build of quorlock is not optimised, and several times slower than it could be: build it with --release.";
+        let text = "This build is not optimised and several times slower: build quorlock with --release.";
         all.push(advice("unoptimised_build", text));
     }
     let mut voting = Vec::new();
@@ -62,7 +61,7 @@ pub(crate) fn findings(results: &Results) -> Vec<Finding> {
     all
 }
 
-/// Says why locks cannot count on a node. `None` if they can.
+/// Says why locks cannot count on a node's vote. `None` if they can.
 fn trouble(results: &Results, node: &Node) -> Option<Finding> {
     let (name, plan) = (&node.name, &results.plan);
     if let Err(fault) = &node.state {
@@ -70,7 +69,7 @@ fn trouble(results: &Results, node: &Node) -> Option<Finding> {
         return Some(advice("node_missing", text));
     }
     let taken = [&node.fenced, &node.plain][usize::from(plan.args.no_fencing)];
-    // The last are its votes for locks on all nodes: their words are about this node alone.
+    // Failed votes are the last, and their messages are about this node alone.
     let failed = node.failures.iter().last();
     match taken.median().or(node.first) {
         Some(usual) if usual >= plan.args.ttl / 10 => {
@@ -87,7 +86,7 @@ fn trouble(results: &Results, node: &Node) -> Option<Finding> {
     }
 }
 
-/// Counts the nodes that may fail.
+/// Says how many nodes may fail.
 fn spare(results: &Results, voting: usize) -> Finding {
     let (all, quorum) = (results.nodes.len(), results.quorum());
     let counted = format!("{voting} of {all} nodes vote in time, and a lock needs {quorum}");
@@ -102,7 +101,7 @@ fn spare(results: &Results, voting: usize) -> Finding {
     }
 }
 
-/// Names nodes that answer in time, but much later than the others, and says whether locks wait for them.
+/// Names the slow nodes among those that vote, and says whether locks wait for them.
 fn slow(results: &Results, voting: &[&Node]) -> Vec<Finding> {
     let measured = voting
         .iter()
@@ -123,7 +122,7 @@ fn slow(results: &Results, voting: &[&Node]) -> Vec<Finding> {
         let took = ms(*took);
         advice(
             "slow_node",
-            format!("{name} is slow: {took} ms, and {usual} for the usual node. {felt}"),
+            format!("{name} is slow: {took} ms; the usual node takes {usual} ms. {felt}"),
         )
     };
     measured[fast..].iter().map(told).collect()
@@ -150,7 +149,7 @@ fn budget(results: &Results, voting: &[&Node]) -> Option<Finding> {
     })
 }
 
-/// Adds what a node may take, and the TTL with which a node may take `ROOM` times as long, in whole seconds.
+/// Adds the node budget, and the TTL with a budget of `ROOM` times `took`, in whole seconds.
 fn budgeted(ttl: Duration, facts: &str, took: Duration) -> String {
     let enough = Duration::from_secs((took * 10 * ROOM).as_secs_f64().ceil() as u64);
     let (ttl, budget, enough) = (shown(ttl), shown(ttl / 10), shown(enough));

@@ -1,4 +1,4 @@
-//! The results for programs: one document. `docs/tool.md` says what is in it.
+//! The results for programs, as one document. `docs/tool.md` lists its members.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn of_load(load: &Load) -> Value {
     })
 }
 
-/// Percentiles are null if nothing was timed.
+/// Returns the percentiles; null if nothing was timed.
 fn latencies(all: &Latencies) -> Value {
     let mut members = json!({"count": all.count()});
     for (name, percent) in PERCENTILES {
@@ -78,7 +78,6 @@ fn failures(all: &Failures) -> Value {
     all.iter().map(told).collect()
 }
 
-/// To a tenth.
 fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

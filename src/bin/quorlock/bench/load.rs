@@ -1,6 +1,6 @@
-//! Acquiring and releasing locks, by one task or by many: each a lock of its own, or all the same one, which is handed over.
+//! Measures acquires and releases by one task or by many: each with its own lock, or all with one that is handed over.
 //!
-//! A closed loop: each task asks again when it has been answered. So a stall counts once for each task, however long it is.
+//! A closed loop: each task asks again after an answer. So a stall counts once for each task, however long it lasts.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,21 +15,19 @@ use super::plan::{Plan, Window};
 use super::tally::{Failures, Faults, Latencies, lock};
 use crate::guard::time;
 
-/// After a failure. Where all fail at once, a million failures teach no more than a hundred.
+/// The pause after a failure. A million failures at once would show no more than a hundred.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The figures of one load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load {
     pub(crate) tasks: usize,
-    /// Whether all want the same lock.
     pub(crate) contended: bool,
     pub(crate) acquire: Latencies,
     pub(crate) release: Latencies,
     /// From the call that releases a contended lock to the next grant.
     pub(crate) gap: Latencies,
     pub(crate) failures: Failures,
-    /// Locks acquired and released until the time was over.
+    /// Locks acquired and released, until the end of the window.
     pub(crate) per_second: f64,
     /// The share of one processor that this process took.
     pub(crate) cpu_percent: f64,
@@ -54,7 +52,7 @@ impl Load {
     }
 }
 
-/// Starts the counters of all names, unless there is only one, and then measures.
+/// Starts the counters of the locks, unless all tasks want one, and then measures.
 pub(crate) async fn load(
     plan: &Arc<Plan>,
     redlock: &Redlock,
@@ -104,7 +102,7 @@ pub(crate) async fn load(
         all.per_second = window.per_second(all.release.count() as f64);
         all.cpu_percent = window.per_second(100.0 * cpu.as_secs_f64());
     }
-    // Locks that were begun or are waited for count: the slowest must not be missing.
+    // Requests in flight and waits count, too: otherwise the slowest would be missing.
     running.join_all().await;
     lock(&all).clone()
 }
@@ -119,13 +117,13 @@ struct Task {
 }
 
 impl Task {
-    /// Acquires and releases one lock. Returns whether both succeeded. Times nothing without a window, but counts failures.
+    /// Acquires and releases one lock. Returns whether both succeeded. Without a window, only failures are recorded.
     async fn pair(&self, window: Option<&Window>) -> bool {
         let asked = Instant::now();
         let request = self.plan.lock(&self.redlock, &self.name);
         let acquired = match window.filter(|_| self.contended) {
             Some(window) => {
-                // Long enough for all who wait when the time is over.
+                // Long enough for all waiters at the end of the window.
                 let limit = window.left() + 2 * self.plan.node_budget.max(Duration::from_secs(1));
                 request.within(limit).acquire().await
             }

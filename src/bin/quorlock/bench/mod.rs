@@ -1,7 +1,7 @@
-//! `quorlock bench`: what a lock costs on these nodes.
+//! `quorlock bench`: measures what a lock costs on these nodes.
 //!
-//! [`bench`] takes the measurements (`round_trips`, `load`) one after the other, says what an operator should do
-//! about them (`findings`), and shows the results for people, for programs, and drawn (`text`, `json`, `chart`).
+//! [`bench`] runs the measurements (`round_trips`, `load`) one after the other, derives advice (`findings`), and shows the
+//! results for people, for programs, and as a chart (`text`, `json`, `chart`).
 
 mod chart;
 mod findings;
@@ -36,21 +36,19 @@ use plan::Plan;
 use round_trips::Node;
 use tally::Faults;
 
-/// What ends it early.
 const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
-/// How long a measurement that was told to end may take to do so.
+/// How long a measurement may take to end after a signal.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the nodes' states are looked at while some are not known yet; that costs no message.
+/// How often the nodes' states are read while some are unknown. Reading them sends nothing.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Everything that was measured.
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) plan: Arc<Plan>,
     pub(crate) nodes: Vec<Node>,
-    /// With one task first, then with ever more, then the hand-over.
+    /// One task first, then more tasks, then the hand-over.
     pub(crate) loads: Vec<Load>,
-    /// What ended it before it was done.
+    /// The signal that ended it early.
     pub(crate) interrupted: Option<Signal>,
 }
 
@@ -59,7 +57,7 @@ impl Results {
         nodes::quorum(self.nodes.len())
     }
 
-    /// Whether no lock was acquired although it was tried, and why.
+    /// Returns why no lock could be acquired. `None` if one was, or if none was tried.
     fn hopeless(&self) -> Option<&str> {
         let one = self.loads.first()?;
         one.failures.first().filter(|_| one.acquire.count() == 0)
@@ -69,7 +67,7 @@ impl Results {
 pub(crate) async fn bench(arguments: Bench, report: &Report) -> Result<End, Failure> {
     let plan = Plan::new(arguments)?;
     let mut signals = Signals::listen(&ENDING)?;
-    // Before anything is started: to be told after half a minute that there is no such folder is no use.
+    // First, so that a missing folder is reported before half a minute of measuring.
     let chart = plan.args.chart.as_deref().map(Chart::open).transpose()?;
     match plan.args.testbed {
         Some(size) => {
@@ -93,7 +91,7 @@ async fn with_nodes(
     report: &Report,
 ) -> Result<End, Failure> {
     let args = &plan.args;
-    // Nobody else can hold what is locked here, so there is nothing that a node may have forgotten.
+    // No other client locks these names, so a node can have forgotten none of these locks.
     let settings = |urls: &[String]| -> Result<RedlockBuilder, Failure> {
         Ok(nodes::builder(&args.nodes, urls)?
             .restart_guard(false)
@@ -130,7 +128,7 @@ async fn with_nodes(
             () = &mut work => None,
             signal = signals.next() => {
                 stop.cancel();
-                // What was begun ends, and counts. A second signal does not want to wait for that.
+                // Requests in flight end, and count. A second signal ends the wait for them.
                 tokio::select! {
                     _ = timeout(PATIENCE, work) => {}
                     _ = signals.next() => {}
@@ -140,7 +138,7 @@ async fn with_nodes(
         }
     };
     report.progress(None);
-    // The results go to the same terminal.
+    // The results may go to the same terminal, after the last event.
     report.flush();
     // A node may have come or gone meanwhile.
     for (node, now) in results.nodes.iter_mut().zip(redlock.nodes()) {
@@ -163,7 +161,7 @@ async fn with_nodes(
     }
 }
 
-/// Waits until every node is up, or is known not to be. A quorum is there sooner than far nodes are, but all are to be measured.
+/// Waits until every node is known to be up or down, `limit` at most. A connected quorum is not enough to measure far nodes.
 async fn all_heard(redlock: &Redlock, limit: Duration) {
     let give_up = Instant::now() + limit;
     let has_not_answered = |node: &NodeStatus| matches!(node.state, NodeState::Connecting);
@@ -172,7 +170,7 @@ async fn all_heard(redlock: &Redlock, limit: Duration) {
     }
 }
 
-/// Measures everything, or what can be measured until `stop`.
+/// Runs all measurements, until `stop`.
 async fn measure(
     results: &mut Results,
     redlock: &Redlock,
@@ -191,7 +189,7 @@ async fn measure(
     begin(1, "round trips");
     round_trips::round_trips(&plan, &mut results.nodes, alone, stop).await;
     for (number, load) in plan.loads().enumerate() {
-        // More tasks would fare no better than one.
+        // If one task acquires no lock, more tasks do not either.
         if stop.is_cancelled() || results.hopeless().is_some() {
             return;
         }

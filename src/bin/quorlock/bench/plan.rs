@@ -11,9 +11,9 @@ use super::load::Load;
 use crate::args::Bench;
 use crate::exit::Failure;
 
-/// The locks of a measurement need not outlive the measurement for long.
+/// The longest TTL of locks here: if `bench` is killed, they expire soon.
 const LONGEST_LIFE: Duration = Duration::from_secs(10);
-/// The shortest time that counters may be kept for: so many TTLs, and at least this.
+/// Counters must be kept for at least this many TTLs, and [`SHORTEST_RETENTION`].
 const RETENTION_IN_TTLS: u32 = 10;
 const SHORTEST_RETENTION: Duration = Duration::from_secs(5);
 /// Even a far node answers within this time.
@@ -22,13 +22,13 @@ const LONG: Duration = Duration::from_secs(1);
 /// Everything that is decided before the first lock is taken.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Begins the names of all locks of this run. New in each run.
+    /// The random prefix of the names of all locks of this run.
     name: String,
     /// Here, `tasks` are ascending numbers, one first.
     pub(crate) args: Bench,
     /// The TTL of the locks that are taken.
     pub(crate) lock_ttl: Duration,
-    /// What a node may take to answer a request for such a lock.
+    /// How long a node may take to answer a request for such a lock.
     pub(crate) node_budget: Duration,
     pub(crate) retention: Duration,
 }
@@ -66,14 +66,13 @@ impl Plan {
         })
     }
 
-    /// What is measured after the round trips: each number of tasks, and the hand-over.
+    /// Returns the measurements after the round trips: one for each number of tasks, and the hand-over.
     pub(crate) fn loads(&self) -> impl Iterator<Item = Load> {
         let apart = self.args.tasks.iter().map(|&tasks| (tasks, false));
         let loads = apart.chain([(self.args.waiters, true)]);
         loads.map(|(tasks, contended)| Load::new(tasks, contended))
     }
 
-    /// Counts the measurements.
     pub(crate) fn parts(&self) -> usize {
         self.args.tasks.len() + 2
     }
@@ -82,12 +81,10 @@ impl Plan {
         self.args.duration * self.parts() as u32
     }
 
-    /// Names a resource of this run.
     pub(crate) fn name(&self, what: impl Display) -> String {
         format!("{}{what}", self.name)
     }
 
-    /// Begins to lock it.
     pub(crate) fn lock(&self, redlock: &Redlock, resource: &str) -> LockRequest {
         redlock
             .lock(resource)
@@ -96,13 +93,12 @@ impl Plan {
             .counter_retention(self.retention)
     }
 
-    /// What a node may take where it is measured by itself: longer than in a lock, so that a node that is too slow for locks
-    /// is measured as well.
+    /// Returns the node budget for round trips. It is longer than for locks, so that nodes too slow for locks are measured, too.
     pub(crate) fn longest_answer(&self) -> Duration {
         self.node_budget.max(LONG).min(self.lock_ttl / 2)
     }
 
-    /// The pattern of the keys, for people.
+    /// Returns the pattern of the locks' keys, for people.
     pub(crate) fn keys(&self) -> String {
         format!("{}{}*", self.args.key_prefix, self.name)
     }
@@ -117,7 +113,6 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Opens now.
     pub(crate) fn open(plan: &Plan, stop: &CancellationToken) -> Window {
         let from = Instant::now();
         Window {
@@ -127,7 +122,7 @@ impl Window {
         }
     }
 
-    /// Whether to begin nothing more.
+    /// Returns whether no further request is to begin.
     pub(crate) fn is_over(&self) -> bool {
         self.stop.is_cancelled() || self.left().is_zero()
     }
@@ -136,7 +131,6 @@ impl Window {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Waits for the end.
     pub(crate) async fn over(&self) {
         tokio::select! {
             () = tokio::time::sleep_until(self.until) => {}
@@ -144,7 +138,7 @@ impl Window {
         }
     }
 
-    /// How often a second something happened that has happened so often, or took so many seconds.
+    /// Divides `count` by the seconds that the window has been open.
     pub(crate) fn per_second(&self, count: f64) -> f64 {
         let elapsed = Instant::now().min(self.until) - self.from;
         count / elapsed.as_secs_f64().max(1e-9)

@@ -1,4 +1,4 @@
-//! Round trips to each node: a lock on that node alone, one request at a time.
+//! Measures round trips to each node: locks on that node alone, one request at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,15 @@ use super::plan::{Plan, Window};
 use super::tally::{Failures, Latencies};
 use crate::nodes;
 
-/// After so many failures in a row a node is not asked any more: each time might take as long as the node may.
+/// After this many failures in a row, a node is not asked again: each request could take the whole budget.
 const PATIENCE: u32 = 3;
-/// How often a node is asked in its turn at most. The first request costs more: the node was idle while the others had theirs.
+/// How often a node is asked in a turn, at most. One request would not do: the first takes longer on an idle node.
 const TURN: u32 = 10;
-/// After this time nothing more is begun in a turn.
+/// A turn begins no further request after this time.
 const SLICE: Duration = Duration::from_millis(10);
-/// What a node that has just failed may take: it might hang.
+/// How long a node may take after a failure, at most: it may hang.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// One node, and what it took.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: Arc<str>,
@@ -30,9 +29,9 @@ pub(crate) struct Node {
     pub(crate) state: Result<Vec<String>, Fault>,
     /// The time of the first lock, which starts a counter and does not count.
     pub(crate) first: Option<Duration>,
-    /// Without a token: the key is set, and no counter is read.
+    /// Without a token: the key is set, and nothing is counted.
     pub(crate) plain: Latencies,
-    /// With a token: the grant is counted as well.
+    /// With a token: the grant is counted, too.
     pub(crate) fenced: Latencies,
     pub(crate) failures: Failures,
 }
@@ -50,8 +49,7 @@ impl Node {
     }
 }
 
-/// Measures those of the nodes that are up; each builder is for one of them. The nodes take turns, so that whatever else
-/// happens meanwhile hits all of them.
+/// Measures the nodes that are up. `alone` has a builder for each node. Nodes take turns, so that other load affects all.
 pub(crate) async fn round_trips(
     plan: &Plan,
     measured: &mut [Node],
@@ -87,14 +85,14 @@ pub(crate) async fn round_trips(
     join_all(redlocks.map(|redlock| nodes::clean_up(redlock, nodes::CLEAN_UP))).await;
 }
 
-/// The next turn is that of the node that has had the least of the time: while a far node gives one answer, near ones give many.
+/// Gives each turn to the node that has had the least time. So near nodes answer many times while a far one answers once.
 async fn in_turns(plan: &Plan, asked: &mut [Asked<'_>], stop: &CancellationToken) {
     let warming = asked.iter_mut().map(|asked| asked.warm_up(plan));
     if stop.run_until_cancelled(join_all(warming)).await.is_none() {
         return;
     }
     let window = Window::open(plan, stop);
-    // The near ones first: the time may be over after the first turn of a far one.
+    // Near nodes first: the first turn of a far one may use up the time.
     asked.sort_by_key(|asked| asked.warm_after);
     while !window.is_over()
         && let Some(next) = asked
@@ -108,16 +106,15 @@ async fn in_turns(plan: &Plan, asked: &mut [Asked<'_>], stop: &CancellationToken
     }
 }
 
-/// A node that has turns.
 struct Asked<'a> {
     redlock: Redlock,
     node: &'a mut Node,
     index: usize,
-    /// How often in a row.
+    /// Failures in a row.
     failed: u32,
-    /// The time of the first requests.
+    /// How long the first requests took.
     warm_after: Duration,
-    /// The time of its turns so far.
+    /// How long its turns took so far.
     used: Duration,
 }
 
@@ -131,7 +128,7 @@ impl Asked<'_> {
         self.warm_after = begun.elapsed();
     }
 
-    /// Asks several times, unless that takes long.
+    /// Asks up to [`TURN`] times, until [`SLICE`] is over.
     async fn turn(&mut self, plan: &Plan, window: &Window) {
         let begun = Instant::now();
         for _ in 0..TURN {
@@ -152,7 +149,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Returns what acquiring took. Failures are counted.
+    /// Acquires and releases a lock. Returns how long the acquire took. `None` if it failed, which is counted.
     async fn once(&mut self, plan: &Plan, fencing: bool) -> Option<Duration> {
         let kind = if fencing { "fenced" } else { "plain" };
         let name = plan.name(format_args!("{kind}-{}", self.index));
@@ -178,7 +175,7 @@ impl Asked<'_> {
     }
 }
 
-/// Without a token, and with one where that is to be measured.
+/// Returns whether requests use a token: without, and also with one unless `--no-fencing` is set.
 fn kinds(plan: &Plan) -> &'static [bool] {
     if !plan.args.no_fencing {
         &[false, true]

@@ -10,7 +10,6 @@ use quorlock::{AcquireError, ReleaseOutcome, Votes};
 
 use crate::fault;
 
-/// The percentiles that are shown, with their names.
 pub(crate) const PERCENTILES: [(&str, f64); 5] = [
     ("p50", 50.0),
     ("p90", 90.0),
@@ -19,12 +18,12 @@ pub(crate) const PERCENTILES: [(&str, f64); 5] = [
     ("max", 100.0),
 ];
 
-/// Locks what several tasks count in.
+/// Locks `mutex`, even if a task has panicked under it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long an operation took, time and again: nanoseconds, to three digits.
+/// The latencies of an operation, in nanoseconds, to three digits.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
@@ -37,7 +36,7 @@ impl Default for Latencies {
 
 impl Latencies {
     pub(crate) fn record(&mut self, took: Duration) {
-        // The histogram grows as needed, so it refuses nothing.
+        // The histogram grows as needed, so this cannot fail.
         let _ = self
             .0
             .record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX >> 1));
@@ -47,7 +46,7 @@ impl Latencies {
         self.0.len()
     }
 
-    /// `None` if nothing was timed.
+    /// Returns a percentile. `None` if nothing was timed.
     pub(crate) fn percentile(&self, percent: f64) -> Option<Duration> {
         (self.count() > 0).then(|| Duration::from_nanos(self.0.value_at_percentile(percent)))
     }
@@ -56,14 +55,14 @@ impl Latencies {
         self.percentile(50.0)
     }
 
-    /// Quantiles (0 to 1, ascending) with what they took, more of them towards the longest.
+    /// Returns quantiles (0 to 1, ascending) with their latencies. They are denser towards 1.
     pub(crate) fn quantiles(&self) -> impl Iterator<Item = (f64, Duration)> {
         let steps = self.0.iter_quantiles(10);
         steps.map(|step| (step.quantile(), Duration::from_nanos(step.value_iterated_to())))
     }
 }
 
-/// Operations that failed: by operation and kind, how often, and the words of the first.
+/// Failures by operation and kind: how many, and the message of the first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Failures(BTreeMap<(&'static str, &'static str), (u64, String)>);
 
@@ -78,7 +77,7 @@ impl Failures {
         self.add("acquire", kind, error);
     }
 
-    /// Returns whether it was released.
+    /// Counts any outcome but [`ReleaseOutcome::Released`]. Returns whether it was that.
     pub(crate) fn release(&mut self, outcome: &ReleaseOutcome) -> bool {
         let kind = match outcome {
             ReleaseOutcome::Released => return true,
@@ -99,19 +98,19 @@ impl Failures {
         self.0.append(&mut others.0);
     }
 
-    /// The words of the first. `None` if nothing failed.
+    /// Returns the message of a failure. `None` if nothing failed.
     pub(crate) fn first(&self) -> Option<&str> {
         self.iter().next().map(|(_, _, _, first)| first)
     }
 
-    /// The operation, its kind of failure, how often that was, and the words of the first.
+    /// Returns operation, kind, count, and the message of the first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64, &str)> {
         let failed = self.0.iter();
         failed.map(|(&(operation, kind), (count, first))| (operation, kind, *count, &**first))
     }
 }
 
-/// Why nodes gave no vote for locks on all nodes. Clones count in the same place.
+/// Counts why nodes gave no vote for locks on all nodes. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults(Arc<Mutex<BTreeMap<Arc<str>, Failures>>>);
 

@@ -25,7 +25,7 @@ pub(crate) fn text(results: &Results) -> String {
     text
 }
 
-/// Says in a line what was measured.
+/// Returns a line that says what was measured.
 pub(crate) fn title(results: &Results) -> String {
     let args = &results.plan.args;
     format!(
