@@ -1,4 +1,4 @@
-//! With an empty key prefix, locks are shared with other Redlock clients: here with `rslock`, on the same five nodes.
+//! With an empty key prefix, locks are shared with other clients: here with `rslock`, on the same five nodes.
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -73,7 +73,7 @@ async fn ours_excludes_theirs_until_it_is_released() {
         both.spread().await;
         let refused = both.lock_theirs().await;
         assert!(matches!(refused, Err(LockError::Unavailable)), "{refused:?}");
-        // Their failed attempt deletes its own token everywhere, and so nothing of ours.
+        // Failed attempts of `rslock` delete only their own token.
         assert_eq!(both.copies().await, 5);
         assert!(lease.extend().await.is_ok());
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
@@ -102,7 +102,7 @@ async fn theirs_excludes_ours_until_it_is_released() {
             }
             other => panic!("{other:?}"),
         }
-        assert_eq!(both.values().await, before, "their keys are theirs");
+        assert_eq!(both.values().await, before, "quorlock changed keys of rslock");
         assert!(both.theirs.extend(&lock, TTL).await.is_ok());
         both.theirs.unlock(&lock).await;
         both.free().await;
@@ -119,7 +119,7 @@ async fn neither_deletes_the_others_key_after_a_takeover() {
     let both = Both::start().await;
     let short = Duration::from_millis(300);
 
-    // Ours ran out, theirs took over.
+    // The lease has expired, and `rslock` takes over.
     let request = both.ours.lock(RESOURCE).ttl(short).watchdog(false);
     let lease = request.acquire().await.unwrap();
     lease.lost().await;
@@ -132,7 +132,7 @@ async fn neither_deletes_the_others_key_after_a_takeover() {
     both.theirs.unlock(&lock).await;
     both.free().await;
 
-    // Theirs ran out, ours took over.
+    // The lock of `rslock` has expired.
     let lock = both.theirs.lock(RESOURCE, short).await.unwrap();
     let lease = both.lock_ours().await.unwrap();
     both.spread().await;

@@ -1,11 +1,11 @@
-//! The shape of the code: the decisions stay pure, imports point down, and no files import each other in a circle.
+//! The shape of the code: decisions are pure, and imports point down, never in a circle.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Words that the decisions must not use: runtimes, client libraries, clocks, chance, the network.
+/// Words that pure code must not contain: runtimes, client libraries, clocks, randomness, the network.
 const IMPURE: [&str; 14] = [
     "tokio",
     "fred",
@@ -23,7 +23,7 @@ const IMPURE: [&str; 14] = [
     "async",
 ];
 
-/// The folders and files of `src/`, from top to bottom. Each imports only what is in rows below its own.
+/// The folders and files of `src/`, from top to bottom. Each one imports only from rows below its own.
 const ROWS: [&[&str]; 9] = [
     &["builder", "simulation"],
     &["redlock"],
@@ -36,13 +36,13 @@ const ROWS: [&[&str]; 9] = [
     &["protocol", "sys"],
 ];
 
-/// What stands beside: it imports nothing of the rows, and the rows import nothing of it.
+/// Folders and files beside the rows. Neither side imports the other.
 const ASIDE: [&str; 3] = ["docs", "testbed", "lib"];
 
-/// A module by the names that lead to it: `["redis", "pipeline", "state"]`.
+/// The path of a module, for example `["redis", "pipeline", "state"]`.
 type Module = Vec<String>;
 
-/// The modules of `src/` but for the tool's and tests, with their code.
+/// Returns all modules with their code, except the tool's and tests.
 fn modules() -> BTreeMap<Module, String> {
     let mut found = BTreeMap::new();
     collect(
@@ -67,7 +67,7 @@ fn collect(folder: &Path, path: &[String], found: &mut BTreeMap<Module, String>)
     }
 }
 
-/// The code without comments and without tests. A `//` in a string ends the line too early, which finds at most too little.
+/// Removes comments and tests. A `//` in a string cuts its line off, so a word may be missed.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines = text
@@ -76,7 +76,7 @@ fn code(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether `word` stands in `code` as a word or path of its own.
+/// Returns whether `word` occurs as a whole word or path.
 fn names(code: &str, word: &str) -> bool {
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word).any(|(at, _)| {
@@ -86,7 +86,7 @@ fn names(code: &str, word: &str) -> bool {
     })
 }
 
-/// The paths in `use` declarations, with their braces resolved, and those that begin with `crate` or `super` elsewhere.
+/// Returns the paths in `use` declarations, with braces resolved, and those that begin with `crate` or `super` elsewhere.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
@@ -111,7 +111,7 @@ fn paths(code: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// `a::{b, c::{d}}` is `a::b` and `a::c::d`.
+/// Resolves braces: `a::{b, c::{d}}` is `a::b` and `a::c::d`.
 fn resolve(before: &str, tree: &str, found: &mut Vec<Vec<String>>) {
     let tree = tree.trim();
     let Some((prefix, list)) = tree.split_once('{') else {
@@ -136,7 +136,6 @@ fn resolve(before: &str, tree: &str, found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The modules that `module` imports.
 fn imports(module: &[String], code: &str, all: &BTreeMap<Module, String>) -> BTreeSet<Module> {
     let mut found = BTreeSet::new();
     for path in paths(code) {
@@ -151,7 +150,7 @@ fn imports(module: &[String], code: &str, all: &BTreeMap<Module, String>) -> BTr
             .rev()
             .find(|length| all.contains_key(&full[..*length]));
         if let Some(length) = longest.filter(|length| full[..*length] != *module) {
-            // A path of another crate resolves to nothing below this module.
+            // A path of another crate resolves to no module below this one.
             let is_ours = matches!(path[0].as_str(), "crate" | "self" | "super") || length > module.len();
             if is_ours {
                 found.insert(full[..length].to_vec());
@@ -165,7 +164,7 @@ fn row(module: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&module))
 }
 
-/// What is wrong with these imports between folders.
+/// Returns the imports that no row allows.
 fn wrong_arrows(module: &[String], imports: &BTreeSet<Module>) -> Vec<String> {
     let from = &module[0];
     let is_wrong = |to: &&Module| match (row(from), row(&to[0])) {
@@ -180,7 +179,6 @@ fn wrong_arrows(module: &[String], imports: &BTreeSet<Module>) -> Vec<String> {
         .collect()
 }
 
-/// A way from a module back to itself, if there is one.
 fn circle(graph: &BTreeMap<Module, BTreeSet<Module>>) -> Option<Vec<Module>> {
     fn walk(
         at: &Module,
@@ -231,7 +229,7 @@ fn imports_point_down_and_never_in_a_circle() {
         let folder = &module[0];
         assert!(
             row(folder).is_some() || ASIDE.contains(&folder.as_str()),
-            "{folder} is in no row"
+            "src/{folder} is in no row: add it to `ROWS` or `ASIDE`"
         );
         let imports = imports(module, code, &all);
         let wrong = wrong_arrows(module, &imports);
@@ -240,12 +238,12 @@ fn imports_point_down_and_never_in_a_circle() {
     }
     assert!(
         graph.values().map(BTreeSet::len).sum::<usize>() > 200,
-        "imports are not found"
+        "too few imports were found"
     );
     assert_eq!(circle(&graph), None);
 }
 
-/// The picture of the tree is what is there.
+/// The design's layout lists what is there.
 #[test]
 fn the_layout_in_the_design_is_the_list_of_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -265,7 +263,7 @@ fn the_layout_in_the_design_is_the_list_of_files() {
     let there: BTreeSet<String> = fs::read_dir(root.join("src"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        // A folder with a file of its name beside it is shown once.
+        // A folder beside a file of the same name is shown once.
         .filter(|path| !(path.is_dir() && path.with_extension("rs").exists()))
         .map(|path| {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();

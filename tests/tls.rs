@@ -1,4 +1,4 @@
-//! Encrypted connections, with certificates of our own.
+//! Encrypted connections, with the tests' own certificates.
 #![cfg(all(feature = "tls", feature = "testbed"))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -14,7 +14,6 @@ use quorlock::testbed::Testbed;
 use quorlock::{ConnectError, NodeConfig, OptionError, Redlock, ReleaseOutcome, TlsOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// A certificate authority, and what it has signed.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -28,7 +27,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A certificate for `name`, and its key.
+    /// Returns a certificate and its key.
     fn issue(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = named("somebody", vec![name.to_owned()]);
@@ -37,7 +36,7 @@ impl Authority {
     }
 }
 
-/// Who is called like the authority is taken for the authority.
+/// A certificate with the authority's name would be taken for the authority.
 fn named(who: &str, names: Vec<String>) -> CertificateParams {
     let mut params = CertificateParams::new(names).unwrap();
     params.distinguished_name.push(DnType::CommonName, who);
@@ -47,7 +46,7 @@ fn named(who: &str, names: Vec<String>) -> CertificateParams {
 struct Encrypted {
     testbed: Testbed,
     authority: Authority,
-    /// Goes away with the test.
+    /// Removed with the test.
     _folder: tempfile::TempDir,
 }
 
@@ -56,7 +55,7 @@ impl Encrypted {
         Encrypted::start_as("127.0.0.1", clients_need_certificates).await
     }
 
-    /// Servers whose certificate is for `name`.
+    /// Starts servers with a certificate for `name`.
     async fn start_as(name: &str, clients_need_certificates: bool) -> Encrypted {
         let authority = Authority::new();
         let (certificate, key) = authority.issue(name);
@@ -103,7 +102,7 @@ async fn works(redlock: &Redlock) {
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }
 
-/// No connection, for a reason that is about certificates, and that says so.
+/// Checks that connecting fails because of certificates, and says so.
 fn assert_refused(outcome: Result<Redlock, ConnectError>, words: &[&str]) {
     let error = outcome.unwrap_err();
     let text = error.to_string();
@@ -120,7 +119,10 @@ fn assert_refused(outcome: Result<Redlock, ConnectError>, words: &[&str]) {
         words.iter().any(|word| text.to_lowercase().contains(word)),
         "{text}"
     );
-    assert!(!text.contains("Custom {"), "not for people: {text}");
+    assert!(
+        !text.contains("Custom {"),
+        "the message shows a Rust value: {text}"
+    );
     assert!(!text.contains("s3cret") && !format!("{error:?}").contains("s3cret"));
 }
 
@@ -147,7 +149,7 @@ async fn another_authority_is_not_trusted_and_neither_are_the_systems() {
     encrypted.testbed.shutdown().await;
 }
 
-/// The name in the URL is what the certificate has to be for, and not the address that the name leads to.
+/// A certificate must be for the name in the URL, not for its address.
 #[tokio::test]
 async fn a_certificate_is_for_the_name_in_the_url() {
     for (name, is_accepted) in [("localhost", true), ("127.0.0.1", false)] {
@@ -166,7 +168,7 @@ async fn a_certificate_is_for_the_name_in_the_url() {
     }
 }
 
-/// Authority, server and client at once, under a lease.
+/// All certificates are replaced under a lease.
 #[tokio::test]
 async fn certificates_in_files_are_exchanged_while_connections_live() {
     let encrypted = Encrypted::start(true).await;
@@ -203,7 +205,7 @@ async fn certificates_in_files_are_exchanged_while_connections_live() {
             ["tls-key-file", &key],
             ["tls-cert-file", &certificate],
         ];
-        // Together: the server refuses a key without its certificate.
+        // The server refuses a key without its certificate.
         let command: Vec<&str> = ["CONFIG", "SET"]
             .into_iter()
             .chain(settings.iter().flatten().copied())
@@ -212,7 +214,7 @@ async fn certificates_in_files_are_exchanged_while_connections_live() {
         node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
     }
     let deadline = lease.deadline();
-    common::eventually("renewed", async || lease.deadline() > deadline).await;
+    common::eventually("the lease is renewed", async || lease.deadline() > deadline).await;
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     assert_refused(
         encrypted
@@ -242,7 +244,7 @@ async fn a_client_certificate_is_shown_where_one_is_needed() {
     assert_refused(encrypted.connect(&strange).await, &["ca", "certificate", "alert"]);
     encrypted.testbed.shutdown().await;
 
-    // A key that does not belong to the certificate, and files that are none.
+    // A key of another certificate, and texts that are no certificates.
     let node = || NodeConfig::from_url("rediss://127.0.0.1").unwrap();
     let mixed = tls.clone().client_pem(stranger, key.clone());
     let error = node().with_tls(&mixed).unwrap_err().to_string();

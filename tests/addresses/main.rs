@@ -1,7 +1,6 @@
-//! Names of nodes that lead to several addresses, or from one server to another (L4).
+//! Names that lead to several addresses, or from one server to another.
 //!
-//! The tests run in a mount namespace with a hosts file of their own, in which this program starts itself again. Nothing is
-//! asked of a name server.
+//! The program starts itself again in a mount namespace with its own hosts file. No name server is asked.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -18,7 +17,6 @@ use std::{env, fs};
 
 use libtest_mimic::{Arguments, Trial};
 
-/// Set in the namespace.
 const INSIDE: &str = "QUORLOCK_HOSTS_ARE_OURS";
 
 fn main() -> ExitCode {
@@ -30,7 +28,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }
 
-/// Runs this program again where its hosts file is the only source of names.
+/// Runs this program again with its own hosts file.
 fn go_inside() -> ExitCode {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("hosts"), "").unwrap();
@@ -63,7 +61,7 @@ fn go_inside() -> ExitCode {
     }
 }
 
-/// A test with a runtime of its own, on this thread alone.
+/// The test has its own runtime, on one thread.
 fn trial<F: Future<Output = ()>>(name: &str, work: impl FnOnce() -> F + Send + 'static) -> Trial {
     Trial::test(name, move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

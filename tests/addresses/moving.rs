@@ -1,4 +1,4 @@
-//! Names that lead from one server to another, while the first lives on.
+//! Names that lead from one server to another while the first one lives on.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The connections to a server, less the one that asks.
+/// Returns the ids of a server's connections, without the one that asks.
 async fn connections(node: &TestNode) -> Vec<String> {
     let list = node.command(&["CLIENT", "LIST"]).await.unwrap();
     let lines = list.as_str().unwrap().lines();
@@ -40,7 +40,7 @@ async fn listeners(node: &TestNode) -> usize {
         .count()
 }
 
-/// Whether a lock of this name is taken on the node, and released. Not while the connection is being replaced.
+/// Acquires and releases a lock. Returns whether the node had its key; `false` also while the connection is being replaced.
 async fn is_taken_on(redlock: &Redlock, node: &TestNode, name: &str) -> bool {
     let Ok(lease) = redlock.lock(name).try_acquire().await else {
         return false;
@@ -50,7 +50,7 @@ async fn is_taken_on(redlock: &Redlock, node: &TestNode, name: &str) -> bool {
     lease.release().await == ReleaseOutcome::Released && there
 }
 
-/// How many lines of the log have all of these words in them.
+/// Counts the lines with all of these words.
 fn lines(log: &Log, words: &[&str]) -> usize {
     let text = log.text();
     let matching = text
@@ -82,7 +82,7 @@ async fn moves() {
     let (from, to) = (format!("from={at_a}"), format!("to={at_b}"));
     assert_eq!(lines(&log, &["INFO", "node moved", &from, &to]), 1);
 
-    // With a second address beside it, it stays where it is.
+    // An additional address changes nothing.
     lead("moves.test", &[at_a, at_b]);
     let before = connections(b).await;
     sleep(5 * MOMENT).await;
@@ -95,7 +95,7 @@ async fn waiters_move() {
     let [at_a, at_b] = one_port(["127.0.0.2", "127.0.0.3"]).await;
     let ((at_a, _door_a), (at_b, _door_b)) = (open(at_a, a), open(at_b, b));
     let builder = || builder(format!("redis://waits.test:{}", at_a.port()));
-    // A client that does not follow.
+    // This client looks too rarely to follow the name.
     lead("waits.test", &[at_b]);
     let on_b = builder().guard_window(HOUR).connect().await.unwrap();
     let held = on_b.lock("job").acquire().await.unwrap();
@@ -104,10 +104,10 @@ async fn waiters_move() {
     lead("waits.test", &[at_a]);
     let redlock = builder().connect().await.unwrap();
     let waiting = tokio::spawn(redlock.lock("job").forever().acquire());
-    eventually("it listens", async || listeners(a).await == 1).await;
+    eventually("the waiter has subscribed", async || listeners(a).await == 1).await;
 
     lead("waits.test", &[at_b]);
-    eventually("it listens to the other server alone", async || {
+    eventually("the waiter follows to the other server", async || {
         listeners(a).await == 0 && listeners(b).await == 1
     })
     .await;
@@ -130,7 +130,7 @@ async fn leads_nowhere() {
     let before = connections(a).await;
 
     lead("nowhere.test", &[]);
-    eventually("the name is looked up in vain", async || {
+    eventually("the name has no address", async || {
         lines(&log, &["DEBUG", "cannot resolve nowhere.test", "kept"]) == 1
     })
     .await;
@@ -146,7 +146,7 @@ async fn leads_nowhere() {
         lines(&log, &["INFO", "replica", "kept"]) == 1
     })
     .await;
-    // As before, less the replica's own.
+    // The replica has a connection in addition.
     let after = connections(a).await;
     assert!(
         before.iter().all(|connection| after.contains(connection)),

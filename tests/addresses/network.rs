@@ -1,4 +1,4 @@
-//! Names, and what answers at the addresses they lead to.
+//! Names, and the servers that they lead to.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::common::MOMENT;
 
 static NAMES: Mutex<BTreeMap<&str, Vec<IpAddr>>> = Mutex::new(BTreeMap::new());
 
-/// The name leads to these addresses from now on.
+/// Makes the name lead to these addresses.
 pub(crate) fn lead(name: &'static str, to: &[SocketAddr]) {
     let mut names = NAMES.lock().unwrap();
     names.insert(name, to.iter().map(SocketAddr::ip).collect());
@@ -29,12 +29,12 @@ pub(crate) fn lead(name: &'static str, to: &[SocketAddr]) {
             writeln!(hosts, "{address} {name}").unwrap();
         }
     }
-    // In one piece: somebody may be reading it.
+    // In one write: a resolver may be reading.
     let mut file = OpenOptions::new().write(true).open("/etc/hosts").unwrap();
     file.write_all(format!("{hosts:\n<4096}").as_bytes()).unwrap();
 }
 
-/// One port on each of these loopback addresses.
+/// Binds one port on all of these addresses.
 pub(crate) async fn one_port<const N: usize>(addresses: [&str; N]) -> [TcpSocket; N] {
     let bind = |address: &str, port: u16| {
         let socket = TcpSocket::new_v4().unwrap();
@@ -53,7 +53,7 @@ pub(crate) async fn one_port<const N: usize>(addresses: [&str; N]) -> [TcpSocket
     }
 }
 
-/// A node's server answers at the socket's address, until the set is dropped.
+/// Forwards connections to a node until the set is dropped.
 pub(crate) fn open(door: TcpSocket, node: &TestNode) -> (SocketAddr, JoinSet<()>) {
     let (address, server) = (door.local_addr().unwrap(), node.direct_addr());
     let listener: TcpListener = door.listen(64).unwrap();
@@ -72,7 +72,7 @@ pub(crate) fn open(door: TcpSocket, node: &TestNode) -> (SocketAddr, JoinSet<()>
     (address, doors)
 }
 
-/// Takes connections no more: their first packets are lost, as behind a firewall that drops them.
+/// Makes an address lose all first packets, as behind a firewall that drops them.
 pub(crate) async fn swallow(door: TcpSocket) -> (SocketAddr, impl Sized) {
     let address = door.local_addr().unwrap();
     let listener = door.listen(0).unwrap();
@@ -83,7 +83,7 @@ pub(crate) async fn swallow(door: TcpSocket) -> (SocketAddr, impl Sized) {
     (address, (listener, waiting))
 }
 
-/// Nodes that were just started, and whose names are resolved again some ten times a second.
+/// Returns settings for nodes that were just started. Names are resolved several times a second.
 pub(crate) fn builder(url: String) -> RedlockBuilder {
     let window = Duration::from_millis(600);
     Redlock::builder()

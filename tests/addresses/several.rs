@@ -33,13 +33,17 @@ async fn swallowed() {
     lead("swallowed.test", &[lost, served]);
     let url = format!("swallowed.test:{}", lost.port());
     let first = url.to_socket_addrs().unwrap().next();
-    assert_eq!(first, Some(lost), "the system sorts addresses in another way");
+    assert_eq!(
+        first,
+        Some(lost),
+        "the system sorts the addresses differently, so this test shows nothing"
+    );
     let redlock = builder(format!("redis://{url}")).connect().await.unwrap();
     let lease = redlock.lock("job").try_acquire().await.unwrap();
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }
 
-/// The kernel accepts connections for a process that is stopped.
+/// The kernel accepts connections for a stopped process.
 async fn hung() {
     let testbed = Testbed::start(3).await.unwrap();
     let [near, far] = one_port(["127.0.0.2", "127.0.9.1"]).await;

@@ -1,4 +1,4 @@
-//! Dropping a lease or a call leaves nothing behind, wherever that happens.
+//! A dropped lease or call leaves no keys, also outside of a runtime.
 
 use std::thread;
 use std::time::Duration;
@@ -37,7 +37,7 @@ async fn dropping_a_lease_outside_of_a_runtime_deletes_its_keys(world: &World) {
     world.gone(&resource).await;
 }
 
-/// Also in the same breath, without giving the background a moment, and in a single attempt.
+/// A single attempt right after the drop succeeds: it is ordered behind the deletion (A6).
 async fn whoever_asks_after_a_drop_is_behind_the_deletion(world: &World) {
     let redlock = world.redlock().await;
     let resource = world.resource("job");
@@ -46,15 +46,25 @@ async fn whoever_asks_after_a_drop_is_behind_the_deletion(world: &World) {
         lock.node_budget(world.generous_budget())
     };
     for _ in 0..20 {
-        drop(lock().try_acquire().await.expect("its own lease is in the way"));
+        drop(
+            lock()
+                .try_acquire()
+                .await
+                .expect("the dropped lease still blocks the lock"),
+        );
     }
     for _ in 0..20 {
-        // Polled once, and dropped: it may have set the key by then.
+        // The first poll may have set the key.
         let mut acquiring = Box::pin(lock().try_acquire());
         if (&mut acquiring).now_or_never().is_none() {
             drop(acquiring);
         }
-        drop(lock().try_acquire().await.expect("its own attempt is in the way"));
+        drop(
+            lock()
+                .try_acquire()
+                .await
+                .expect("the dropped attempt still blocks the lock"),
+        );
     }
     redlock.shutdown().await;
 }
@@ -77,7 +87,7 @@ async fn dropping_an_acquire_deletes_what_it_may_have_set(world: &World) {
     let redlock = world.redlock().await;
     for _ in 0..10 {
         let resource = world.resource("job");
-        // Polled once: sent, and the answers are not heard.
+        // One poll sends the request.
         let lock = redlock.lock(resource.as_str()).ttl(world.ttl());
         let acquiring = lock.node_budget(world.generous_budget()).acquire();
         if let Ok(acquired) = timeout(Duration::ZERO, acquiring).await {

@@ -1,4 +1,4 @@
-//! What goes wrong on the nodes has its own name, and is never "held".
+//! Each failure of a node is reported under its own name, and never as "held" (R5).
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
     all
 }
 
-/// Every node that answered, and is up, gave this fault.
+/// Checks that every live node that answered reported this fault, and that at least one did.
 fn assert_all(error: &AcquireError, fault: &Fault, world: &World) {
     let AcquireError::NoQuorum { votes, .. } = error else {
         panic!("{error:?}")
@@ -47,7 +47,8 @@ fn count(votes: &Votes, fault: &Fault) -> usize {
 /// Longer than any test.
 const TTL: Duration = Duration::from_secs(3_600);
 
-/// Nodes that answer with data are asked no more, until the TTL has passed or else. For those that are missing it has to.
+/// Checks that the clean-up ends before the TTL: a node whose key holds other data is not asked again. Worlds with missing nodes
+/// are not checked, because the clean-up asks these until the TTL has passed.
 async fn nothing_is_left(redlock: &Redlock, world: &World) {
     if world.all_live() {
         redlock.shutdown().await;
@@ -128,7 +129,7 @@ async fn a_server_that_forgot_the_script_is_sent_it_again(world: &World) {
             .acquire()
             .await
             .unwrap();
-        // Not on every node: nothing is sent again for a caller who has what he wanted.
+        // Acquire returns at a quorum, so the other nodes may not have the key yet.
         assert!(world.copies(&resource).await >= world.quorum());
         everywhere(world, &[b"SCRIPT", b"FLUSH"]).await;
         assert!(lease.extend().await.is_ok());
@@ -138,7 +139,7 @@ async fn a_server_that_forgot_the_script_is_sent_it_again(world: &World) {
     }
 }
 
-/// R5: whether or not the release carries a counter (F4).
+/// The release reports WRONGTYPE, whether or not it carries a counter (F4, R5).
 async fn a_lock_overwritten_by_other_data_is_a_fault_to_its_release(world: &World) {
     let redlock = world.redlock().await;
     let resource = world.resource("overwritten");
@@ -159,7 +160,7 @@ async fn a_lock_overwritten_by_other_data_is_a_fault_to_its_release(world: &Worl
             other => panic!("{other:?}"),
         }
         world.delete(&resource).await;
-        // One node is ahead, so the next release carries a counter to some.
+        // This counter is ahead now, so the next release carries a counter to the other nodes.
         let _: i64 = ask(&world.live()[0], &[b"INCRBY", counter.as_bytes(), b"1000"])
             .await
             .unwrap();

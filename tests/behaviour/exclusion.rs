@@ -81,7 +81,7 @@ async fn the_second_client_is_refused_with_what_every_node_said(world: &World) {
         "{text}"
     );
 
-    // Also to itself: the lock is not re-entrant.
+    // The lock is not re-entrant: the holder's own client is refused, too.
     let again = first.lock(resource.as_str()).try_acquire().await;
     assert!(matches!(again, Err(AcquireError::Held { .. })), "{again:?}");
     assert!(lease.is_held());
@@ -92,7 +92,6 @@ async fn the_second_client_is_refused_with_what_every_node_said(world: &World) {
 async fn each_lease_has_a_token_of_its_own(world: &World) {
     let mut tokens = HashSet::new();
     for _ in 0..3 {
-        // What waits in a busy pipeline when the others have decided is not sent at all; that of a new client is idle.
         let redlock = world.redlock().await;
         let resource = world.resource("job");
         let lease = redlock.lock(resource.as_str()).acquire().await.unwrap();
@@ -109,7 +108,7 @@ async fn release_lets_the_next_one_in(world: &World) {
     let resource = world.resource("job");
     for _ in 0..3 {
         for client in [&first, &second] {
-            // A release returns at a quorum, so the next one may have to try more than once.
+            // A release returns at a quorum, so the next client may need several attempts.
             let lease = client.lock(resource.as_str()).acquire().await.unwrap();
             assert_eq!(lease.release().await, ReleaseOutcome::Released);
         }
@@ -185,7 +184,7 @@ async fn clients_that_collide_never_both_win(world: &World) {
         }
         world.gone(&resource).await;
     }
-    // Ties settle: somebody gets it in the end.
+    // Split votes settle: every client gets the lock in the end.
     let waits = clients.iter().map(|client| async {
         let lease = client.lock(resource.as_str()).forever().acquire().await.unwrap();
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
@@ -193,7 +192,7 @@ async fn clients_that_collide_never_both_win(world: &World) {
     futures_util::future::join_all(waits).await;
 }
 
-/// How often the servers have executed `command`.
+/// Returns how often each live server has executed `command`.
 pub(crate) async fn calls(world: &World, command: &str) -> Vec<u64> {
     let mut counts = Vec::new();
     for url in world.live() {
@@ -229,7 +228,7 @@ async fn trying_is_one_call_to_each_node(world: &World) {
         "{error:?}"
     );
     redlock.shutdown().await;
-    // One question; and a deletion where the verdict fell before the answer came.
+    // One request to each node, and a deletion if the verdict fell before its answer.
     for (calls, vote) in difference(&calls(world, "evalsha").await, &before)
         .iter()
         .zip(error.votes().unwrap().iter())

@@ -34,13 +34,16 @@ async fn without_a_watchdog_it_is_lost_at_the_deadline_and_not_before(world: &Wo
             } else {
                 after >= deadline
             },
-            "held: {held}"
+            "is_held() was {held} on the wrong side of the deadline"
         );
         if !held {
             break;
         }
         if let Ok(lost) = timeout(Duration::from_millis(1), announced.as_mut()).await {
-            assert!(Instant::now() >= deadline, "announced before the deadline");
+            assert!(
+                Instant::now() >= deadline,
+                "the loss was announced before the deadline"
+            );
             assert_eq!(lost.reason, LossReason::Expired { last_failure: None });
             assert!(!lease.is_held());
             assert_eq!(lease.remaining(), Duration::ZERO);
@@ -73,7 +76,7 @@ async fn an_expired_lock_is_free_for_others(world: &World) {
     let request = short(world.redlock().await.lock(resource.as_str()));
     let lease = request.watchdog(false).acquire().await.unwrap();
     let next = other.acquire().await.unwrap();
-    assert!(!lease.is_held(), "two leases at once");
+    assert!(!lease.is_held(), "two leases are held at once");
     drop(lease);
     assert!(next.is_held());
     assert_eq!(next.release().await, ReleaseOutcome::Released);
@@ -106,7 +109,7 @@ async fn a_watchdog_keeps_it_for_longer_than_three_ttls(world: &World) {
 
 async fn a_watchdog_notices_that_the_keys_are_gone(world: &World) {
     let resource = world.resource("job");
-    // The renewal comes after a third of it.
+    // The watchdog renews after a third of the TTL.
     let ttl = Duration::from_secs(6);
     let lease = world
         .redlock()
@@ -121,7 +124,10 @@ async fn a_watchdog_notices_that_the_keys_are_gone(world: &World) {
     world.delete(&resource).await;
     let lost = lease.lost().await;
     assert!(matches!(lost.reason, LossReason::Gone(_)), "{lost}");
-    assert!(Instant::now() < lease.deadline(), "only the deadline told");
+    assert!(
+        Instant::now() < lease.deadline(),
+        "the loss was not announced before the deadline"
+    );
     assert!(!lease.is_held());
     assert_eq!(world.copies(&resource).await, 0);
 }
@@ -153,6 +159,6 @@ async fn max_hold_may_be_shorter_than_the_ttl(world: &World) {
         .unwrap();
     assert!(lease.remaining() <= Duration::from_millis(200));
     assert_eq!(lease.lost().await.reason, LossReason::MaxHold);
-    // It does not stay for the rest of its TTL.
+    // The key does not stay for the rest of its TTL.
     world.gone(&resource).await;
 }

@@ -1,4 +1,4 @@
-//! Extending moves the end, and never brings anything back.
+//! Extending moves the deadline, and never brings a lost lease back.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ async fn extending_never_shortens(world: &World) {
     let before = lease.deadline();
     lease.extend().await.unwrap();
     assert!(lease.deadline() >= before);
-    // In order behind the extension, on the same connections.
+    // Ordered behind the first extension on each connection.
     lease.extend().await.unwrap();
     assert!(world.pttls(&resource).await.iter().all(|pttl| *pttl > 500_000));
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
@@ -108,7 +108,7 @@ async fn extending_after_the_deadline_is_a_loss(world: &World) {
     let resource = world.resource("job");
     let request = short(world.redlock().await.lock(resource.as_str()));
     let lease = request.watchdog(false).acquire().await.unwrap();
-    // The keys live on, but that does not bring back a lease that was announced as lost.
+    // The keys stay, but a lost lease does not come back.
     world.tell::<i64>("PERSIST", &resource, &[]).await;
     lease.lost().await;
     let error = lease.extend().await.unwrap_err();

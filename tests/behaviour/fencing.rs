@@ -1,4 +1,4 @@
-//! Fencing tokens (F): which are issued, and what they leave on the nodes.
+//! Fencing tokens, and the counters that they leave on the nodes (F).
 
 use std::time::Duration;
 
@@ -37,13 +37,13 @@ fn value(lease: &Lease) -> u64 {
     lease.fencing_token().unwrap().get()
 }
 
-/// A node starts counters a second ahead of the beginning of its memory, where the present is not beyond that. Waits until it is.
+/// Waits until every memory is two seconds old. Nodes with younger memories may start counters that do not agree (F5).
 async fn settled(world: &World) {
     drop(world.redlock().await);
     let age = b"local time = redis.call('TIME') \
                 return time[1] * 1000000 + time[2] - redis.call('GET', KEYS[1]):sub(36, 51)";
     for url in world.live() {
-        eventually("the memory began a while ago", || async {
+        eventually("the memory is two seconds old", || async {
             let micros: i64 = ask(url, &[b"EVAL", age, b"1", b"quorlock:#node"]).await.unwrap();
             micros > 2_000_000
         })
@@ -51,7 +51,6 @@ async fn settled(world: &World) {
     }
 }
 
-/// Every node that answers has the same counter as the token.
 async fn agreed(world: &World, resource: &str, token: u64) {
     eventually("the counters agree", || async {
         world
@@ -115,7 +114,7 @@ async fn a_lock_without_fencing_has_no_token_and_leaves_no_counter(world: &World
     assert!(world.counters(&resource).await.iter().all(Option::is_none));
 }
 
-/// F5: the first use agrees everywhere, by one seed for all; and nothing is kept for ever.
+/// All nodes start a counter from one seed, and counters expire (F5).
 async fn counters_agree_and_expire(world: &World) {
     settled(world).await;
     let resource = world.resource("job");
@@ -134,7 +133,7 @@ async fn counters_are_kept_as_long_as_asked_for(world: &World) {
     for (ttl, retention, kept) in [
         (30, Some(Duration::from_secs(300)), Some(300)),
         (30, Some(Duration::MAX), None),
-        // Ten times the TTL is the least.
+        // The shortest retention is ten times the TTL.
         (3 * 24 * 3_600, None, Some(30 * 24 * 3_600)),
     ] {
         let resource = world.resource("job");
@@ -157,7 +156,7 @@ async fn counters_are_kept_as_long_as_asked_for(world: &World) {
     }
 }
 
-/// F5, with every set of nodes that can lose its counter, held or free.
+/// Tokens rise whichever nodes lose the counter, and whether the lock is held or free (F5).
 async fn lost_counters_start_ahead_of_every_token(world: &World) {
     settled(world).await;
     let resource = world.resource("job");
@@ -229,7 +228,7 @@ async fn retentions_out_of_bounds_are_refused_with_the_value(world: &World) {
     }
 }
 
-/// How many calls the nodes have refused that name a script which they do not know.
+/// Returns the nodes' counts of NOSCRIPT errors.
 async fn unknown(world: &World) -> Vec<String> {
     let mut refused = Vec::new();
     for url in world.live() {
@@ -253,8 +252,8 @@ async fn acquiring_is_one_call_to_each_node_from_the_first_use_on(world: &World)
         agreed(world, &resource, value(&lease)).await;
         let evalsha = difference(&calls(world, "evalsha").await, &before.0);
         assert_eq!(evalsha, vec![1; world.live().len()]);
-        // Or the text would have been sent as well.
-        assert_eq!(unknown(world).await, before.1, "the script was not known");
+        // Otherwise, the text would have been sent as well.
+        assert_eq!(unknown(world).await, before.1, "a node did not know the script");
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
         world.gone(&resource).await;
     }

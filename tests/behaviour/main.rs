@@ -1,9 +1,8 @@
-//! How the lock behaves on real servers: one set of behaviours, run in several worlds.
+//! The lock's behaviour on real servers. Each test runs in several worlds (`world.rs`).
 //!
-//! By itself it starts servers of its own (feature `testbed`) for each of the worlds in `world.rs`. A world's servers are
-//! shared by the tests that break nothing; the others have their own. With `QUORLOCK_NODES` set (URLs, separated by commas)
-//! the only world is that of those nodes; `QUORLOCK_DEAD=k` says that the last k of them do not answer. Nothing of theirs
-//! is then broken, flushed or left behind, and what would need that is not in the list of tests.
+//! By default, the tests start servers (feature `testbed`). Tests that break nothing share those of a world. If `QUORLOCK_NODES`
+//! is set (URLs, separated by commas), the tests use these nodes. `QUORLOCK_DEAD=k` says that the last k do not answer. Tests
+//! that break or flush nodes are then left out, and no key stays.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../common/mod.rs"]
@@ -34,7 +33,7 @@ use std::sync::{Arc, OnceLock};
 use libtest_mimic::{Arguments, Trial};
 use world::{Behaviour, Case, WORLDS, World, on_a_runtime};
 
-/// Most of a test's time is spent asleep.
+/// Tests mostly sleep.
 const TESTS_AT_A_TIME: usize = 12;
 
 fn behaviours() -> Vec<Behaviour> {
@@ -87,7 +86,7 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// A world that tests share, made when the first of them needs it.
+/// Started by the first test that needs it.
 type SharedWorld = Arc<OnceLock<World>>;
 
 fn own() -> (Vec<Trial>, Vec<SharedWorld>) {
@@ -123,12 +122,12 @@ fn own() -> (Vec<Trial>, Vec<SharedWorld>) {
 fn external(nodes: &str) -> (Vec<Trial>, Vec<SharedWorld>) {
     let urls: Vec<String> = nodes.split(',').map(|url| url.trim().to_owned()).collect();
     let dead: usize = match env::var("QUORLOCK_DEAD") {
-        Ok(dead) => dead.trim().parse().expect("QUORLOCK_DEAD is a number"),
+        Ok(dead) => dead.trim().parse().expect("QUORLOCK_DEAD must be a number"),
         Err(_) => 0,
     };
     assert!(
         dead < urls.len() - urls.len() / 2,
-        "QUORLOCK_DEAD leaves no quorum: nothing could be shown"
+        "QUORLOCK_DEAD leaves no quorum: no test can pass. Lower it"
     );
     let shared = SharedWorld::new(World::external(urls, dead).into());
     let trials = behaviours()
@@ -144,7 +143,7 @@ fn external(nodes: &str) -> (Vec<Trial>, Vec<SharedWorld>) {
     (trials, vec![shared])
 }
 
-/// A test called `theme::behaviour::world`.
+/// The name is `theme::behaviour::world`.
 fn trial(name: &str, world: &str, work: impl FnOnce() + Send + 'static) -> Trial {
     let name = name.split_once("::").map_or(name, |(_, name)| name);
     Trial::test(format!("{name}::{world}"), move || {

@@ -1,4 +1,4 @@
-//! What a lock may be called, and other bounds.
+//! Names of locks, and other bounds.
 
 use std::time::Duration;
 

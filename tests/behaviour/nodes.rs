@@ -1,4 +1,4 @@
-//! Which servers may vote, and how they are reached.
+//! Servers that may vote, and ways to reach them.
 
 use quorlock::node::{Fault, NodeState, Unfit};
 use quorlock::testbed::Testbed;
@@ -76,7 +76,6 @@ async fn the_same_server_under_two_names_is_refused() {
             matches!(&found[..], [(_, Unfit::Duplicate { .. })]),
             "{alias}: {error:?}"
         );
-        // Both names are given.
         let text = error.to_string();
         assert!(text.contains(&node.addr().to_string()), "{text}");
         assert!(text.contains("same server"), "{text}");
@@ -176,11 +175,11 @@ async fn the_database_number_is_used() {
     let exists: [&[u8]; 2] = [b"EXISTS", b"quorlock:job"];
     assert_eq!(ask::<i64>(&url, &exists).await.unwrap(), 1);
     assert_eq!(ask::<i64>(&testbed.urls()[0], &exists).await.unwrap(), 0);
-    // After a reconnect, too.
+    // Also over a new connection.
     let _: i64 = ask(&url, &[b"CLIENT", b"KILL", b"TYPE", b"normal"])
         .await
         .unwrap();
-    eventually("it is extended", || async { lease.extend().await.is_ok() }).await;
+    eventually("the lease is extended", || async { lease.extend().await.is_ok() }).await;
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }
 
@@ -209,7 +208,7 @@ async fn connecting_needs_a_runtime() {
             .poll(&mut std::task::Context::from_waker(waker))
         {
             std::task::Poll::Ready(outcome) => outcome.map(|_| ()),
-            std::task::Poll::Pending => panic!("it waits"),
+            std::task::Poll::Pending => panic!("connecting without a runtime waits"),
         }
     })
     .join()

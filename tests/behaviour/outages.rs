@@ -1,4 +1,4 @@
-//! Nodes that die, and come back.
+//! Nodes that die and come back.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn assert_named(votes: &Votes, killed: &[String], text: &str) {
     for addr in killed {
         let vote = votes.iter().find(|vote| *vote.node == **addr).unwrap();
         match &vote.answer {
-            // Found out too late to be asked.
+            // The verdict fell before this node's failure was known.
             None => {}
             Some(Err(Fault::Disconnected { .. } | Fault::ConnectionLost { .. })) => {
                 assert!(text.contains(addr), "{text}");
@@ -57,7 +57,7 @@ async fn without_a_quorum_it_says_so_at_once_and_names_each_node(world: &World) 
     let redlock = world.redlock().await;
     let killed = kill_the_quorum(world).await;
     for _ in 0..2 {
-        // With a budget of this length, nothing that waited for one would come to an end in this test.
+        // An attempt that waited for a dead node would outlast the test.
         let request = redlock
             .lock(world.resource("job"))
             .ttl(Duration::from_secs(3_600))
@@ -154,7 +154,7 @@ async fn without_a_quorum_a_release_is_uncertain(world: &World) {
         ReleaseOutcome::Uncertain(votes) => assert_named(&votes, &killed, &votes.to_string()),
         other => panic!("{other:?}"),
     }
-    // Back within the TTL, they are told.
+    // Nodes that return within the TTL receive the deletion.
     for node in &world.servers()[..world.live().len()] {
         if node.pid().is_none() {
             node.restart(Data::Keep).await.unwrap();
@@ -199,8 +199,7 @@ async fn all_up(redlock: &Redlock) {
     .await;
 }
 
-/// Locks, and looks that all nodes take part. What waits in a busy pipeline when the others have decided is not sent, so it may
-/// take more than one try.
+/// Waits until a lock is on all nodes. A slow node may need longer than 20 ms, so this may take several locks.
 async fn all_take_part(redlock: &Redlock, testbed: &Testbed) {
     eventually("every node has the key", || async {
         let lease = redlock.lock("everybody").acquire().await.unwrap();
@@ -222,7 +221,7 @@ async fn nodes_that_are_down_at_first_join_by_themselves() {
     for node in &testbed.nodes()[3..] {
         node.kill().await.unwrap();
     }
-    // Nobody was registered on them, so their data may be an old state: they count after the guard.
+    // No client was registered on these nodes, so they vote only after the guard (M9).
     let short = Duration::from_secs(1);
     let builder = Redlock::builder().urls(testbed.urls()).guard_window(short);
     let redlock = builder.ttl(short).connect().await.unwrap();
@@ -247,7 +246,7 @@ async fn a_node_that_was_killed_rejoins_when_it_is_back() {
     for round in 0..2 {
         let node = &testbed.nodes()[round];
         node.kill().await.unwrap();
-        eventually("the loss is noticed", || async {
+        eventually("the client notices the loss", || async {
             matches!(redlock.nodes()[round].state, NodeState::Down(_))
         })
         .await;
@@ -262,7 +261,7 @@ async fn a_node_that_was_killed_rejoins_when_it_is_back() {
 
 async fn killed_nodes_forget_nothing_that_was_acknowledged() {
     let testbed = Testbed::start(3).await.unwrap();
-    // Clients look at their nodes often, so that these give locks soon after they have restarted.
+    // Clients look at their nodes often, so restarted nodes give locks soon.
     let builder = || {
         Redlock::builder()
             .urls(testbed.urls())
@@ -274,7 +273,7 @@ async fn killed_nodes_forget_nothing_that_was_acknowledged() {
         node.restart(Data::Keep).await.unwrap();
     }
     let second = builder().connect().await.unwrap();
-    eventually("the nodes say that it is held", || async {
+    eventually("the nodes report the lock as held", || async {
         match second.lock("kept").try_acquire().await {
             Err(AcquireError::Held { .. }) => true,
             Err(AcquireError::NoQuorum { .. }) => false,

@@ -1,4 +1,4 @@
-//! Release deletes what is ours, and tells what it found.
+//! A release deletes this lease's keys only, and reports what it found.
 
 use std::time::Duration;
 
@@ -103,7 +103,10 @@ async fn a_release_is_not_a_loss(world: &World) {
     let announced = async {
         tokio::select! { lost = first.lost() => lost, lost = second.lost() => lost }
     };
-    assert!(timeout(SHORT, announced).await.is_err(), "a loss was announced");
+    assert!(
+        timeout(SHORT, announced).await.is_err(),
+        "a release was announced as a loss"
+    );
     for handle in [first, second] {
         assert!(!handle.is_held());
         assert_eq!(handle.remaining(), Duration::ZERO);
@@ -115,7 +118,7 @@ async fn a_release_is_not_a_loss(world: &World) {
 async fn a_release_goes_on_when_nobody_waits_for_it(world: &World) {
     let resource = world.resource("job");
     let lease = hold(world, &resource, LONG).await;
-    // Polled once, then dropped.
+    // One poll sends the deletions. Then the release is dropped.
     let _ = timeout(Duration::ZERO, lease.release()).await;
     world.gone(&resource).await;
 }
@@ -141,7 +144,7 @@ async fn shutdown_waits_for_clean_ups_and_then_refuses_locks(world: &World) {
     assert!(matches!(refused, Err(AcquireError::ShutDown)), "{refused:?}");
 }
 
-/// As `select!` on `&mut future` leaves them when something else asks the process to stop.
+/// `select!` on `&mut future` may leave such a future behind.
 async fn shutdown_waits_for_no_future_that_nobody_polls(world: &World) {
     let redlock = world.redlock().await;
     let resources = [world.resource("job"), world.resource("job")];
@@ -150,7 +153,7 @@ async fn shutdown_waits_for_no_future_that_nobody_polls(world: &World) {
         let lock = lock.node_budget(world.generous_budget());
         Box::pin(lock.run(|_| std::future::pending::<()>()))
     });
-    // Polled once: sent, and the answers are not heard.
+    // One poll sends the request.
     assert!(poll!(&mut acquiring).is_pending());
     world.spread(&resources[0]).await;
     redlock.shutdown().await;

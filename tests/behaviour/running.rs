@@ -1,4 +1,4 @@
-//! Work run under a lock.
+//! `LockRequest::run`: work under a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +92,6 @@ async fn it_renews_while_the_work_runs(world: &World) {
     assert!(outcome.unwrap());
 }
 
-/// Tells when it is dropped.
 struct Dropped(Option<oneshot::Sender<Instant>>);
 
 impl Drop for Dropped {
@@ -160,7 +159,7 @@ async fn work_that_panics_leaves_no_key(world: &World) {
                 .lock(resource)
                 .run(|_| async move {
                     reached.store(true, Ordering::Relaxed);
-                    // Without the panic hook's message in the middle of the test's output.
+                    // Does not call the panic hook, which would print a message.
                     std::panic::resume_unwind(Box::new("work"));
                 })
                 .await

@@ -1,4 +1,4 @@
-//! Locks are used from any runtime, or from none, and also when the manager's runtime has ended.
+//! Calls from any runtime or from none, also after the manager's runtime has ended (T6).
 
 use std::future::Future;
 use std::pin::pin;
@@ -32,7 +32,6 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
     ]
 }
 
-/// Where calls are made from.
 #[derive(Clone, Copy, Debug)]
 enum From {
     WholeRuntime,
@@ -84,7 +83,7 @@ fn without_runtime<T>(call: impl Future<Output = T>) -> T {
     }
 }
 
-/// Connects on a runtime of its own, takes leases of `resources` there, and ends it.
+/// Connects and takes leases on a new runtime, and ends that runtime.
 fn ended(builder: RedlockBuilder, resources: &[String], ttl: Duration) -> (Redlock, Vec<Lease>) {
     let runtime = whole();
     runtime.block_on(async {
@@ -111,7 +110,9 @@ async fn dropping_a_lease_after_its_runtime_neither_panics_nor_blocks(world: &Wo
         done.send(()).unwrap();
     });
     let done = spawn_blocking(move || waiting.recv_timeout(PATIENCE));
-    done.await.unwrap().expect("it panicked or blocked");
+    done.await
+        .unwrap()
+        .expect("dropping the lease panicked or blocked");
 }
 
 async fn a_lease_may_be_taken_from_another_runtime(world: &World) {
@@ -122,19 +123,15 @@ async fn a_lease_may_be_taken_from_another_runtime(world: &World) {
         let lock = redlock.lock(resource.as_str());
         let elsewhere = spawn_blocking(move || whole().block_on(lock.acquire()).unwrap());
         let lease = elsewhere.await.unwrap();
-        // That runtime is gone, with answers still to come; the lease lives on the manager's.
+        // The caller's runtime has ended before all answers came. The lease uses the manager's.
         assert!(lease.extend().await.is_ok());
         drop(lease);
         world.gone(&resource).await;
     }
-    assert_eq!(
-        PANICS.load(Relaxed),
-        0,
-        "something relied on a runtime that is gone"
-    );
+    assert_eq!(PANICS.load(Relaxed), 0, "a task used a runtime that has ended");
 }
 
-/// Listens from now on. What is returned completes when a process says that it waits.
+/// Subscribes at once. The returned future completes when a process announces that it waits.
 async fn waits(world: &World, resource: &str) -> impl Future<Output = ()> {
     let node = redis::Client::open(world.live()[0].as_str()).unwrap();
     let mut announced = node.get_async_pubsub().await.unwrap();
@@ -153,7 +150,7 @@ async fn waits(world: &World, resource: &str) -> impl Future<Output = ()> {
         };
         timeout(PATIENCE, says)
             .await
-            .expect("it does not say that it waits");
+            .expect("no process announced that it waits");
     }
 }
 
@@ -162,7 +159,7 @@ async fn a_lock_needs_no_timers_where_it_is_used(world: &World) {
     let redlock = world.redlock().await;
     let other = world.redlock().await;
     for from in ELSEWHERE {
-        // Waits for another process, tells it so, and hears of its release.
+        // The waiter announces itself, and is notified of the release.
         let resource = world.resource("job");
         let lock = |redlock: &Redlock| redlock.lock(resource.as_str()).ttl(world.ttl());
         let held = lock(&other).acquire().await.unwrap();
@@ -203,7 +200,6 @@ async fn once_its_runtime_has_ended_every_call_says_so(world: &World) {
         let (builder, resource) = (world.builder(), world.resource("job"));
         let resources: Vec<String> = (0..3).map(|_| world.resource("held")).collect();
         let calls = move || {
-            // Long enough for all of this.
             let (redlock, mut leases) = ended(builder, &resources, Duration::from_secs(600));
             let (released, extended, lost) = (leases.remove(0), leases.remove(0), leases.remove(0));
             from.block_on(async {
@@ -227,7 +223,7 @@ async fn once_its_runtime_has_ended_every_call_says_so(world: &World) {
                     other => panic!("{other:?}"),
                 }
                 assert!(lost.cancellation_token().is_cancelled());
-                // A timer, although the runtime's have ended.
+                // A timer works, too.
                 let lead = lost.remaining().saturating_sub(Duration::from_millis(300));
                 lost.expiring(lead).await;
                 redlock.shutdown().await;
@@ -254,7 +250,7 @@ async fn whoever_waits_is_told_that_the_runtime_has_ended(world: &World) {
             let runtime = whole();
             let redlock = runtime.block_on(builder.connect()).unwrap();
             let mut waiting = Box::pin(redlock.lock(resource).forever().acquire());
-            // It has begun to wait there, and goes on elsewhere.
+            // The wait begins on the manager's runtime, and goes on elsewhere.
             runtime.block_on(async {
                 let waits = tokio::time::timeout(Duration::from_millis(50), &mut waiting);
                 waits.await.map(drop).unwrap_err();
@@ -297,7 +293,7 @@ async fn connecting_needs_timers_and_io(world: &World) {
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts the panics that say that a runtime is gone, in whatever task or test.
+/// Counts panics about a runtime that has ended, in any test.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

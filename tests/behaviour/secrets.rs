@@ -1,4 +1,4 @@
-//! Passwords and owner tokens are shown nowhere.
+//! Passwords and owner tokens appear in no message, debug output or log.
 
 use std::fmt::{Debug, Display};
 use std::time::Duration;
@@ -70,7 +70,7 @@ async fn owner_tokens_are_shown_nowhere(world: &World) {
 
     assert_eq!(tokens.len(), 2 * world.live().len());
     let logged = log.text();
-    assert!(logged.contains("canary"), "nothing was captured: {logged:?}");
+    assert!(logged.contains("canary"), "the log captured nothing: {logged:?}");
     for token in tokens {
         let bare = token.replace('-', "");
         for text in [&seen, &logged] {
@@ -158,14 +158,14 @@ async fn a_password_that_changed_is_named_and_not_shown() {
     let _: redis::Value = ask(&right, &[b"CLIENT", b"KILL", b"TYPE", b"normal"])
         .await
         .unwrap();
-    eventually("the refusal is named", || async {
+    eventually("the error names the wrong password", || async {
         let error = redlock.lock("job").try_acquire().await.unwrap_err();
         let text = shown(&error);
         assert!(!text.contains(WRONG) && !text.contains(RIGHT), "{text}");
         text.contains("WRONGPASS")
     })
     .await;
-    // Without the password it had, as its settings say, it is let in again.
+    // The restart drops the password, which only `CONFIG SET` had set.
     testbed.nodes()[0].restart(Data::Keep).await.unwrap();
     let seen = format!("{redlock:?} {:?} {}", redlock.nodes(), log.text());
     assert!(!seen.contains(WRONG) && !seen.contains(RIGHT), "{seen}");

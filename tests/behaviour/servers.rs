@@ -1,4 +1,4 @@
-//! Users with restricted rights.
+//! Users with restricted rights, and a server that runs no scripts.
 
 use quorlock::node::Fault;
 use quorlock::testbed::Testbed;
@@ -17,7 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The rights in the README but for some. Its user with all of them is in tests/transport/rights.rs.
+/// Returns the README's rights without `missing`. tests/transport/rights.rs tests all of them.
 fn without(missing: &[&str]) -> Vec<&'static str> {
     let readme = include_str!("../../README.md");
     let mut lines = readme.lines().map(str::trim);
@@ -26,7 +26,7 @@ fn without(missing: &[&str]) -> Vec<&'static str> {
     rights.filter(|right| !missing.contains(right)).collect()
 }
 
-/// A node, and a URL with which only `rights` are had there.
+/// Returns a node, and a URL of a user with only these rights.
 async fn with_rights(keys: &str, rights: &[&str]) -> (Testbed, String) {
     let testbed = Testbed::start(1).await.unwrap();
     let node = &testbed.nodes()[0];
@@ -51,7 +51,7 @@ async fn a_user_who_may_not_load_scripts_can_lock() {
     }
 }
 
-/// When it connects, or when it first acquires a lock.
+/// Checks that connecting or the first acquire fails, and that the error lists the needed rights.
 async fn assert_refused(url: &str) {
     let builder = Redlock::builder().url(url).restart_guard(false);
     let (text, votes) = match builder.connect().await {
@@ -67,7 +67,7 @@ async fn assert_refused(url: &str) {
     assert!(text.contains("NOPERM") && text.contains("+evalsha"), "{text}");
 }
 
-/// A script that was stopped half way by a missing right leaves no lock behind.
+/// A script that a missing right stops half way leaves no lock.
 async fn a_user_who_may_not_count_is_told_what_is_missing() {
     let (testbed, url) = with_rights("~quorlock:*", &without(&["+incr"])).await;
     assert_refused(&url).await;
@@ -100,7 +100,6 @@ async fn a_server_without_scripts_is_refused() {
     assert!(text.contains("it runs no scripts"), "{text}");
 }
 
-/// What connecting to a node fails with: at once, for waiting does not mend it.
 async fn not_connected(url: String) -> String {
     let error = Redlock::connect([url]).await.unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! Waiting for a lock that somebody else has.
+//! Waiting for a lock that another client holds.
 
 use std::time::Duration;
 
@@ -115,13 +115,13 @@ async fn whoever_waits_gets_it_after_the_release(world: &World) {
     };
     let ((next, overlap), released) = tokio::join!(waiting, releasing);
     assert_eq!(released, ReleaseOutcome::Released);
-    assert!(!overlap, "acquired while it was held");
+    assert!(!overlap, "acquired while the first lease was held");
     assert_eq!(next.release().await, ReleaseOutcome::Released);
 }
 
 async fn whoever_waits_gets_it_after_the_holder_died(world: &World) {
     let resource = world.resource("job");
-    // Its process is gone, and never deletes it.
+    // The dead holder never deletes the key.
     world
         .tell::<String>("SET", &resource, &["dead-holder", "PX", "300"])
         .await;

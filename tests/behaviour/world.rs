@@ -1,4 +1,4 @@
-//! The worlds that the behaviours are run in.
+//! Worlds: sets of nodes to test on.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -12,17 +12,17 @@ use redis::FromRedisValue;
 
 use crate::common::{PATIENCE, ask, eventually, unique};
 
-/// A world to be made of nodes of its own.
+/// How to start a world.
 #[derive(Clone, Copy)]
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
     nodes: usize,
     missing: usize,
-    /// Missing nodes take connections and stay silent, in place of being down.
+    /// Missing nodes accept connections and stay silent.
     silent: bool,
-    /// Locks are taken with the plain SET.
+    /// Locks are taken by plain `SET`.
     plain: bool,
-    /// On a runtime with several threads.
+    /// Tests run on several threads.
     pub(crate) threads: bool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) const WORLDS: [Spec; 8] = [
     Spec { name: "n3_threads", threads: true, ..ALL_UP },
 ];
 
-/// A set of nodes, some of which may be missing: always the last ones, always a minority.
+/// A set of nodes. A minority may be missing, always the last ones.
 pub(crate) struct World {
     urls: Vec<String>,
     missing: usize,
@@ -57,11 +57,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts servers of its own.
     pub(crate) async fn start(spec: Spec) -> World {
         let bed = Testbed::builder()
             .nodes(spec.nodes)
-            // No machine loses power here, and many servers share a disk.
+            // The machine does not lose power, and many servers share its disk.
             .arg("appendfsync", "no")
             .start()
             .await
@@ -82,7 +81,7 @@ impl World {
         }
     }
 
-    /// Uses servers that somebody else runs, and that others may use at the same time.
+    /// Uses external servers, which others may use at the same time.
     pub(crate) fn external(urls: Vec<String>, missing: usize) -> World {
         World {
             urls,
@@ -93,7 +92,7 @@ impl World {
         }
     }
 
-    /// Leaves nothing behind: no servers, and no keys on those of somebody else.
+    /// Stops own servers; deletes the tests' keys on external ones.
     pub(crate) async fn end(self) {
         let resources = self
             .resources
@@ -115,7 +114,6 @@ impl World {
         }
     }
 
-    /// How many nodes are configured.
     pub(crate) fn nodes(&self) -> usize {
         self.urls.len()
     }
@@ -124,7 +122,7 @@ impl World {
         self.nodes() / 2 + 1
     }
 
-    /// The nodes that answer.
+    /// Returns the nodes that answer.
     pub(crate) fn live(&self) -> &[String] {
         &self.urls[..self.nodes() - self.missing]
     }
@@ -133,7 +131,7 @@ impl World {
         self.missing == 0
     }
 
-    /// The nodes to break, in a world of our own.
+    /// Panics for external nodes.
     pub(crate) fn servers(&self) -> &[TestNode] {
         self.bed.as_ref().unwrap().nodes()
     }
@@ -142,12 +140,12 @@ impl World {
         Redlock::builder()
             .urls(&self.urls)
             .fencing(!self.plain)
-            // The longest TTL there is.
+            // No TTL may be longer than the guard window.
             .guard_window(Duration::from_secs(365 * 24 * 3_600))
             .restart_guard(false)
     }
 
-    /// A client of its own, as in another process. All nodes that answer take part from the start.
+    /// Connects a new client, and waits until all live nodes are up.
     pub(crate) async fn redlock(&self) -> Redlock {
         let redlock = self.builder().connect().await.unwrap();
         eventually("the nodes are up", || async {
@@ -159,12 +157,11 @@ impl World {
         redlock
     }
 
-    /// Begins to lock something nobody else knows of, with a client of its own.
+    /// Requests a new resource with a new client.
     pub(crate) async fn lock(&self, what: &str) -> LockRequest {
         self.redlock().await.lock(self.resource(what))
     }
 
-    /// A resource of this test only.
     pub(crate) fn resource(&self, what: &str) -> String {
         let name = unique(what);
         self.resources
@@ -174,7 +171,7 @@ impl World {
         name
     }
 
-    /// Long enough to play no part. But where nodes are missing, a clean-up waits for it.
+    /// Returns a TTL that outlasts the test, unless nodes are missing: their clean-up lasts until then.
     pub(crate) fn ttl(&self) -> Duration {
         if self.all_live() {
             Duration::from_secs(3_600)
@@ -183,12 +180,12 @@ impl World {
         }
     }
 
-    /// A node budget that plays none, however busy the machine is.
+    /// Returns a node budget that suffices on a busy machine.
     pub(crate) fn generous_budget(&self) -> Duration {
         PATIENCE.min(self.ttl() * 3 / 4)
     }
 
-    /// One command about the key of `resource`, to every node that answers: its name, the key, and what follows.
+    /// Sends a command about the key of `resource` to every live node. `rest` follows the key.
     pub(crate) async fn tell<T: FromRedisValue>(&self, name: &str, resource: &str, rest: &[&str]) -> Vec<T> {
         let key = format!("quorlock:{resource}");
         let mut args = vec![name.as_bytes(), key.as_bytes()];
@@ -201,12 +198,11 @@ impl World {
             .unwrap()
     }
 
-    /// What the counter stands at, on every node that answers.
     pub(crate) async fn counters(&self, resource: &str) -> Vec<Option<u64>> {
         self.tell("GET", &format!("{resource}#fence"), &[]).await
     }
 
-    /// Those of the nodes that answer whose bit is set lose the counter.
+    /// Deletes the counter on live nodes whose bit is set in `losers`.
     pub(crate) async fn lose(&self, resource: &str, losers: u32) {
         let key = format!("quorlock:{resource}#fence");
         for (number, url) in self.live().iter().enumerate() {
@@ -216,12 +212,11 @@ impl World {
         }
     }
 
-    /// What the key holds, on every node that answers.
     pub(crate) async fn values(&self, resource: &str) -> Vec<Option<String>> {
         self.tell("GET", resource, &[]).await
     }
 
-    /// Remaining milliseconds, on every node that answers; -1 without expiry, -2 without key.
+    /// Returns the key's remaining milliseconds on each live node; -1 without expiry, -2 without key.
     pub(crate) async fn pttls(&self, resource: &str) -> Vec<i64> {
         self.tell("PTTL", resource, &[]).await
     }
@@ -230,12 +225,11 @@ impl World {
         self.tell::<i64>("DEL", resource, &[]).await;
     }
 
-    /// On how many nodes the key is.
     pub(crate) async fn copies(&self, resource: &str) -> usize {
         self.values(resource).await.iter().flatten().count()
     }
 
-    /// Acquire returns when a quorum has it; the others have it a moment later.
+    /// Waits until every live node has the key. Acquire returns once a quorum has it.
     pub(crate) async fn spread(&self, resource: &str) {
         eventually("the key is on every node that answers", || async {
             self.copies(resource).await == self.live().len()
@@ -251,29 +245,28 @@ impl World {
     }
 }
 
-/// How long a lease lives whose end a test waits for.
+/// TTL of leases whose end a test waits for.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
-/// For a lease whose end is waited for. An attempt that comes to nothing because the machine is busy is followed by others.
+/// For such leases. Attempts may fail on a busy machine, so they are repeated.
 pub(crate) fn short(request: LockRequest) -> LockRequest {
     request.ttl(SHORT).node_budget(SHORT * 3 / 4).forever()
 }
 
-/// Something that is true in every world of a kind.
+/// A test for every world.
 pub(crate) struct Behaviour {
     pub(crate) name: &'static str,
-    /// Breaks nodes, or counts what they are sent: not for nodes that others use at the same time.
+    /// The test breaks nodes or counts commands: not for external nodes.
     pub(crate) own_nodes_only: bool,
     pub(crate) run: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
 }
 
-/// Something that takes servers set up in a special way.
+/// A test with special servers.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) run: fn() -> LocalBoxFuture<'static, ()>,
 }
 
-/// Lists functions from `&World`, by their names.
 macro_rules! behaviours {
     ($own_nodes_only:expr; $($name:ident),* $(,)?) => {
         vec![$($crate::world::Behaviour {
@@ -284,7 +277,6 @@ macro_rules! behaviours {
     };
 }
 
-/// Lists functions without arguments, by their names.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         vec![$($crate::world::Case {
@@ -296,7 +288,7 @@ macro_rules! cases {
 
 pub(crate) use {behaviours, cases};
 
-/// Runs `work` on a runtime of its own; a test that hangs fails.
+/// Runs `work` on a new runtime, for five minutes at most.
 pub(crate) fn on_a_runtime<T>(threads: bool, work: impl Future<Output = T>) -> T {
     let mut builder = if threads {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -309,6 +301,6 @@ pub(crate) fn on_a_runtime<T>(threads: bool, work: impl Future<Output = T>) -> T
     runtime.block_on(async {
         tokio::time::timeout(Duration::from_secs(300), work)
             .await
-            .expect("it hangs")
+            .expect("the test takes longer than five minutes")
     })
 }

@@ -1,4 +1,4 @@
-//! `quorlock bench`, on real servers. The figures do not matter here, but that they belong together.
+//! `quorlock bench`, on real servers. The figures must be consistent, whatever they are.
 
 use std::path::Path;
 use std::process::Output;
@@ -12,7 +12,6 @@ use crate::support::{Running, finish, free, text, with};
 use crate::terminal::Terminal;
 use crate::testbed;
 
-/// Measures as little as there can be.
 fn lasting<'a>(duration: &'a str, options: &[&'a str]) -> Vec<&'a str> {
     let few = ["bench", "--tasks", "4", "--waiters", "3", "--duration", duration];
     [&few, options].concat()
@@ -22,7 +21,7 @@ fn short<'a>(options: &[&'a str]) -> Vec<&'a str> {
     lasting("400ms", options)
 }
 
-/// Runs it to its end. Returns the exit code, and the document.
+/// Returns the exit code and the document.
 async fn measured(urls: &[String], arguments: &[&str]) -> (Option<i32>, Json) {
     let output = finish(with(urls, &[&["--json"], arguments].concat())).await;
     let told = serde_json::from_slice(&output.stdout);
@@ -32,13 +31,12 @@ async fn measured(urls: &[String], arguments: &[&str]) -> (Option<i32>, Json) {
     )
 }
 
-/// The document of one that runs, and its exit code.
 async fn ended(mut running: Running) -> (Option<i32>, Json) {
     let told = serde_json::from_str(&running.line().await).unwrap();
     (running.end().await.0, told)
 }
 
-/// The texts of the findings with this code, a line each.
+/// Returns the texts of these findings, one a line.
 fn findings(told: &Json, code: &str) -> String {
     let found = told["findings"].as_array().unwrap().iter();
     let found = found.filter(|finding| finding["code"] == code);
@@ -46,7 +44,7 @@ fn findings(told: &Json, code: &str) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// Percentiles rise, or are null if nothing was counted. Returns the count.
+/// Checks that percentiles rise, or are null if nothing was counted. Returns the count.
 fn count(latencies: &Json) -> u64 {
     let names = ["p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"];
     let values = names.map(|name| latencies[name].as_f64());
@@ -56,7 +54,6 @@ fn count(latencies: &Json) -> u64 {
     count
 }
 
-/// Nothing is left but counters that will expire.
 async fn only_expiring_counters(testbed: &Testbed, told: &Json) {
     free(testbed).await;
     let staying = "local staying = 0
@@ -113,7 +110,7 @@ async fn bench_says_what_it_is_going_to_do_and_what_came_of_it() {
     assert_eq!(
         said.lines().count(),
         1,
-        "no progress where there is no terminal: {said}"
+        "progress was shown without a terminal: {said}"
     );
     for words in [
         "without fencing tokens",
@@ -192,7 +189,7 @@ async fn far_nodes_and_hanging_ones_are_waited_for_and_named() {
     let [one, other, hung] = [0, 1, 2].map(|number| &testbed.nodes()[number]);
     let far = async |node: &TestNode, options: &[&str]| {
         node.proxy().unwrap().delay(Duration::from_millis(40));
-        // Long enough for far nodes to have a turn on a busy machine, too.
+        // Long enough for far nodes on a busy machine.
         measured(&testbed.urls(), &lasting("1s", options)).await
     };
     let (_, told) = far(one, &["--ttl", "2s"]).await;
@@ -200,7 +197,7 @@ async fn far_nodes_and_hanging_ones_are_waited_for_and_named() {
         assert!(count(&node["round_trip"]) > 0, "{told}");
         assert!(count(&node["round_trip_with_token"]) > 0, "{told}");
     }
-    // A busy machine may be slow itself.
+    // Other nodes may be slow, too.
     let slow = findings(&told, "slow_node");
     let far_one = slow
         .lines()
@@ -228,7 +225,7 @@ async fn far_nodes_and_hanging_ones_are_waited_for_and_named() {
     assert!(slow.matches("Locks wait for it: only ").count() >= 2, "{slow}");
     hung.resume().unwrap();
 
-    // A third that is too far away for this TTL leaves no quorum.
+    // With this TTL, a third far node leaves no quorum.
     let (code, told) = far(hung, &["--ttl", "500ms"]).await;
     assert_eq!(code, Some(69), "{told}");
     let late = findings(&told, "node_late");
@@ -240,7 +237,7 @@ async fn far_nodes_and_hanging_ones_are_waited_for_and_named() {
 #[tokio::test]
 async fn interrupted_it_shows_what_it_has_and_leaves_nothing() {
     let testbed = testbed().await;
-    // The parts before the one that is interrupted are waited for.
+    // The parts before the interrupted one take their full duration.
     for (during, duration, signal, code) in [
         ("round trips", "1m", Signal::TERM, 143),
         ("one task", "2s", Signal::INT, 130),
@@ -263,7 +260,7 @@ async fn where_no_lock_is_to_be_had_it_says_why() {
     let testbed = testbed().await;
     let mut urls = Vec::new();
     for node in testbed.nodes() {
-        // Nothing can be counted, so no lock with a token is to be had.
+        // No lock with a token can be granted.
         let rights = [
             "ACL", "SETUSER", "app", "on", ">sEcReT", "~*", "&*", "+@all", "-incr",
         ];
@@ -288,7 +285,7 @@ async fn where_no_lock_is_to_be_had_it_says_why() {
     assert!(failed.starts_with("one task: acquire failed, "), "{told}");
     assert!(told["hand_over"].is_null());
 
-    // Without a quorum of nodes, it does not even begin.
+    // Without a quorum, the measurement does not begin.
     for node in &testbed.nodes()[..2] {
         node.kill().await.unwrap();
     }
@@ -361,7 +358,7 @@ async fn the_chart_has_titles_units_and_every_node() {
         assert!(words.contains(&word), "{word:?} is not in {words}");
     }
 
-    // If nothing comes of the measurement, the folder is as it was.
+    // A measurement that fails leaves the folder as it was.
     std::fs::write(&chart, "old").unwrap();
     for node in testbed.nodes() {
         node.kill().await.unwrap();

@@ -1,4 +1,4 @@
-//! Ctrl-C and Ctrl-\: the shell around sees what it sees of `flock`.
+//! Ctrl-C and Ctrl-\: shells behave as with `flock`.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -16,10 +16,10 @@ const QUIT: &str = "\x1c";
 
 const IN_TURN: &str = "one after the other in bash";
 
-/// What runs a command under a lock, and the command.
+/// A command under a lock. `$LOCK` is the tool.
 const LOCKED: &str = "$LOCK sh -c 'echo ready; exec sleep 600'";
 
-/// Shells, and scripts that would go on after a command that ends by itself.
+/// Returns scripts that would go on after a command that ends by itself.
 fn scripts(locked: &str) -> [(&'static str, Vec<String>); 7] {
     let script =
         |shell: &str, option: &str, script: String| vec![shell.to_owned(), option.to_owned(), script];
@@ -38,7 +38,7 @@ fn scripts(locked: &str) -> [(&'static str, Vec<String>); 7] {
     ]
 }
 
-/// Shells go on after QUIT, whatever dies of it, and show what did. With a pipe, that depends on which process is first.
+/// After QUIT, shells go on and report the dead process; with a pipe, chance decides which one.
 fn keys(script: &str) -> &'static [&'static str] {
     match script {
         IN_TURN => &[INTERRUPT, QUIT],
@@ -46,7 +46,7 @@ fn keys(script: &str) -> &'static [&'static str] {
     }
 }
 
-/// `quorlock` on these nodes, and `flock` on a file: the same, if no other machine takes part.
+/// Returns `flock` and `quorlock`, which do the same on one machine.
 fn locks(testbed: &Testbed) -> [String; 2] {
     let file = testbed.folder().join("lock");
     [
@@ -62,7 +62,7 @@ fn set_up(command: &mut Command, testbed: &Testbed, lock: &str) {
         .env_remove("MAKEFLAGS");
 }
 
-/// What became of a script on a terminal, in which `key` was pressed while the command ran.
+/// Presses `key` while the script's command runs. Returns status and output.
 async fn on_a_terminal(testbed: &Testbed, lock: &str, script: &[String], key: &str) -> (ExitStatus, String) {
     let words: Vec<&str> = script.iter().map(String::as_str).collect();
     let mut terminal = Terminal::start(&words, |command| set_up(command, testbed, lock));
@@ -71,7 +71,7 @@ async fn on_a_terminal(testbed: &Testbed, lock: &str, script: &[String], key: &s
     terminal.end().await
 }
 
-/// What was shown, without the numbers of processes, and what is shown by chance: pressed keys, and empty lines.
+/// Leaves out what differs by chance: process ids, pressed keys, empty lines.
 fn words(shown: &str) -> String {
     let mut shown = shown.replace("^C", "").replace("^\\", "");
     shown.retain(|shown| !shown.is_ascii_digit());
@@ -98,7 +98,7 @@ async fn on_a_terminal_shells_end_as_with_flock() {
     }
 }
 
-/// Make dies of the signal, or ends with 2, whatever runs in it: with `flock` as well.
+/// Make dies of the signal or exits with 2, as with `flock`.
 #[tokio::test]
 async fn make_goes_on_with_no_other_target() {
     let testbed = testbed().await;
@@ -167,7 +167,7 @@ async fn interrupted_while_it_waits_it_dies_of_the_signal() {
     free(&testbed).await;
 }
 
-/// As a shell that waits for its command does: what the command makes of the interrupt counts.
+/// A shell judges the interrupt by the command's exit, and so does the tool.
 #[tokio::test]
 async fn a_command_that_deals_with_the_interrupt_has_its_exit_code_passed_on() {
     let testbed = testbed().await;

@@ -1,4 +1,4 @@
-//! What is lost is ended in time, also by a tool that is killed or held up.
+//! A command that loses its lock is ended in time, even by a tool that is killed or stopped.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::support::{
 };
 use crate::testbed;
 
-/// A command that writes its pid and that of a grandchild to `pids`, and from the grandchild, which resists TERM,
-/// the time to `beats`, again and again.
+/// Returns a script that writes its pid and its grandchild's to `pids`. The grandchild resists TERM, and writes the time to
+/// `beats` again and again.
 fn stubborn(folder: &Path) -> String {
     let folder = folder.display();
     format!(
@@ -27,7 +27,7 @@ async fn stubborn_pids(folder: &Path) -> Vec<u32> {
     pids.into_iter().map(|pid| pid.try_into().unwrap()).collect()
 }
 
-/// A script that prints those of the processes that exist. Zombies do no harm; some wait long for init.
+/// Returns a script that prints which processes live. Zombies do no harm, and some wait long for init.
 fn seen_alive(pids: &[u32]) -> String {
     let files: String = pids.iter().map(|pid| format!(" /proc/{pid}/status")).collect();
     format!("grep 'State:.[^Z]' {files} 2>/dev/null; true")
@@ -44,7 +44,7 @@ async fn what_is_lost_is_ended_before_somebody_else_has_it() {
     ));
     let pids = stubborn_pids(&folder).await;
 
-    // The others see the nodes all the time.
+    // The other client's connections are not cut.
     let direct: Vec<String> = testbed.nodes().iter().map(|node| node.direct_url()).collect();
     let check = format!("date +%s%N; {}", seen_alive(&pids));
     let other = tokio::spawn(finish(with(
@@ -62,7 +62,10 @@ async fn what_is_lost_is_ended_before_somebody_else_has_it() {
     }
     let last = *numbers(&folder.join("beats")).last().unwrap();
     let deadline = nanos(&lost["valid_until"]);
-    assert!(last < deadline, "{last} is not before {deadline}");
+    assert!(
+        last < deadline,
+        "the last beat {last} is not before the deadline {deadline}"
+    );
     assert_eq!(running.end().await.0, Some(79));
 
     let other = other.await.unwrap();
@@ -71,7 +74,10 @@ async fn what_is_lost_is_ended_before_somebody_else_has_it() {
         .split_once('\n')
         .map(|(a, b)| (a.to_owned(), b.to_owned()))
         .unwrap();
-    assert!(last < seen.parse().unwrap(), "{last} is not before {seen}");
+    assert!(
+        last < seen.parse().unwrap(),
+        "the last beat {last} is not before the next holder's start {seen}"
+    );
     assert_eq!(rest, "");
 }
 
@@ -103,7 +109,7 @@ async fn max_hold_ends_the_command() {
         "8s",
         "--max-hold",
         "3s",
-        // Not what a loss is about: all that the command has started is ended.
+        // Does not apply to a loss, which ends all processes of the command.
         "--signal",
         "command",
         "r",
@@ -119,7 +125,7 @@ async fn max_hold_ends_the_command() {
     free(&testbed).await;
 }
 
-/// As with `sudo`, in reverse: who may not signal others runs a command that becomes somebody else.
+/// The reverse of `sudo`: a user without the right to signal others runs a command as another user.
 #[tokio::test]
 async fn a_command_of_another_user_is_said_to_go_on() {
     if !rustix::process::geteuid().is_root() {
@@ -170,7 +176,7 @@ async fn killed_it_does_not_leave_the_command_without_a_lock() {
     let mut running = Running::start(with(&testbed.urls(), &arguments));
     let pids = stubborn_pids(&folder).await;
     running.child.kill().await.unwrap();
-    eventually("the whole group is gone", || async {
+    eventually("all processes of the command are gone", || async {
         !pids.iter().any(|&pid| alive(pid))
     })
     .await;
@@ -213,7 +219,7 @@ async fn a_stderr_that_nobody_reads_holds_up_nothing() {
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
     while std::io::Write::write(&mut writer, &[b'x'; 512]).is_ok() {}
     rustix::io::ioctl_fionbio(&writer, false).unwrap();
-    // For longer than a TTL: without renewals it would be lost.
+    // Longer than a TTL.
     let mut command = with(
         &testbed.urls(),
         &["run", "-vv", "--ttl", "2s", "r", "--", "sleep", "3"],
@@ -221,12 +227,12 @@ async fn a_stderr_that_nobody_reads_holds_up_nothing() {
     let mut child = command.stderr(writer).spawn().unwrap();
     let status = tokio::time::timeout(PATIENCE, child.wait())
         .await
-        .expect("an end");
+        .expect("the tool did not end in time");
     assert_eq!(status.unwrap().code(), Some(0));
     drop(reader);
 }
 
-/// While a command runs, and just before the lock is given back.
+/// Connections die while the command runs, and just before the release.
 #[tokio::test]
 async fn connections_that_die_silently_do_not_end_a_command() {
     let testbed = Testbed::builder().nodes(5).proxies(true).start().await.unwrap();

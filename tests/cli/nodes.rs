@@ -1,11 +1,11 @@
-//! What is said of nodes, and of those that are missing.
+//! Messages about nodes, and about missing ones.
 
 use quorlock::testbed::Testbed;
 
 use crate::support::{Running, finish, free, holder, text, with};
 use crate::testbed;
 
-/// Servers that were just started, and of which nobody can tell whether they have forgotten anything.
+/// Servers that were just started may have forgotten locks.
 #[tokio::test]
 async fn nodes_that_have_just_started_are_said_to_be_waited_for() {
     let testbed = Testbed::builder().nodes(1).arg("appendonly", "no");
@@ -25,7 +25,10 @@ async fn nodes_that_have_just_started_are_said_to_be_waited_for() {
     let output = finish(with(&urls, &at_once)).await;
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(!said.contains("restart guard"), "it is off: {said}");
+    assert!(
+        !said.contains("restart guard"),
+        "the message names the restart guard, which is off: {said}"
+    );
 }
 
 #[tokio::test]
@@ -88,7 +91,7 @@ async fn another_list_of_nodes_is_told_once() {
     assert_eq!(holder.end().await, (Some(0), String::new()));
 }
 
-/// There is no need to have the lock for that, nor to wait for it.
+/// The command is looked up before the lock is acquired.
 #[tokio::test]
 async fn a_missing_command_is_found_before_anything_else() {
     let nowhere = ["redis://127.0.0.1:1".to_owned()];
@@ -116,7 +119,7 @@ async fn a_wrong_password_is_named_but_not_shown() {
         assert!(said.contains("authentication failed"), "{said}");
         assert!(!said.contains("wRoNg"), "{said}");
     }
-    // Nor does the command get to know the right one.
+    // The command does not learn the right password, either.
     let arguments = ["run", "-vvv", "--node", &testbed.urls()[0], "r", "--", "env"];
     let output = finish(with(&[], &arguments)).await;
     assert_eq!(output.status.code(), Some(0));
@@ -169,7 +172,7 @@ async fn status_tells_the_nodes_that_are_down() {
     assert_eq!(told["nodes"][1]["up"], false);
 }
 
-/// The password is rotated while a command runs, and again.
+/// The password is rotated twice.
 #[tokio::test]
 async fn passwords_from_a_file_and_from_a_command_are_asked_for_anew() {
     let testbed = testbed().await;

@@ -1,4 +1,4 @@
-//! Which nodes, what is said of them, and settings that go with each other.
+//! Options, their conflicts, and messages about nodes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -81,7 +81,7 @@ async fn a_list_of_nodes_that_is_no_text_is_said_to_be_none() {
     );
 }
 
-/// Before any node is contacted: here is none.
+/// No node is contacted: there is none.
 #[tokio::test]
 async fn a_name_that_no_lock_can_have_is_told_at_once() {
     let long = "x".repeat(quorlock::MAX_RESOURCE_BYTES + 1);
@@ -236,7 +236,7 @@ async fn counters_are_kept_for_as_long_as_told() {
     }
 }
 
-/// What only `run` can end with is not said of the others.
+/// The help of a command lists only its own exit codes.
 #[tokio::test]
 async fn each_command_tells_its_own_exit_codes() {
     for (command, codes) in [

@@ -28,8 +28,8 @@ async fn the_exit_code_is_that_of_the_command() {
     }
 }
 
-/// Written by another process: one that is just being started by another test could inherit a file that is open for writing
-/// here, and what is open for writing cannot be executed.
+/// Another process writes the file: a file that is open for writing cannot be executed, and processes that other tests start may
+/// inherit it.
 fn executable(file: &Path, text: &[u8]) -> String {
     let mut child = std::process::Command::new("sh")
         .args(["-c", "cat >\"$0\"; chmod 755 \"$0\""])
@@ -79,7 +79,7 @@ async fn what_a_command_lacks_is_named() {
         &testbed.folder().join("script"),
         b"#!/no/such/shell -e\necho ran\n",
     );
-    // A program's loader has its name in the program.
+    // A program contains its loader's path.
     let shell = std::fs::read("/bin/sh").unwrap();
     let loader = b"/lib64/ld-";
     let at = shell.windows(loader.len()).position(|part| part == loader);
@@ -122,7 +122,7 @@ async fn the_command_gets_input_and_the_name_of_the_lock() {
     assert_eq!(running.end().await, (Some(0), String::new()));
 }
 
-/// What a run's command finds in its environment; `-` where there is no such variable.
+/// Prints the lock's name and token; `-` for a missing variable.
 const SHOW: &str = "echo ${QUORLOCK_RESOURCE--} ${QUORLOCK_FENCING_TOKEN--}";
 
 fn token(shown: &str) -> u64 {
@@ -178,7 +178,7 @@ async fn a_nested_run_passes_on_nothing_of_the_outer_one() {
     let acquired: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
     assert!(acquired["fencing_token"].is_null(), "{said}");
 
-    // Each lock has tokens of its own; the command gets those of the lock it runs under.
+    // Each lock has its own tokens.
     let script = format!("{SHOW}; exec {own} run inner -- sh -c '{SHOW}'");
     let output = finish(with(
         &testbed.urls(),
@@ -323,7 +323,7 @@ async fn a_held_lock_is_said_to_be_held() {
         assert_eq!(said.contains("waiting:"), waiting.len() > 1, "{said}");
         assert!(output.stdout.is_empty());
     }
-    // Another lock is another lock, and another prefix too.
+    // Another name or prefix is another lock.
     for other in [&["s"][..], &["--no-restart-guard", "--key-prefix", "other:", "r"]] {
         let output = finish(with(
             &urls,

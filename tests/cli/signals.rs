@@ -1,4 +1,4 @@
-//! Signals, and what becomes of them.
+//! Signals to the tool, and their effects.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -24,7 +24,7 @@ async fn signals_go_to_the_whole_group_and_the_lock_is_released() {
     free(&testbed).await;
 }
 
-/// A server whose workers finish their work when the server is told to end, unless they are ended themselves.
+/// A server whose workers finish their work after TERM, unless they get the signal as well.
 const PREFORK: &str = "exec 2>&- 3<&0; trap 'echo ending' TERM
     sh -c 'echo working; read -r _ <&3; echo finished' & worker=$!; wait; wait $worker; echo worker: $?";
 
@@ -49,7 +49,7 @@ async fn workers_finish_if_only_the_command_gets_the_signal() {
     free(&testbed).await;
 }
 
-/// What the system's service manager does: TERM for all processes of a service at once.
+/// A service manager sends TERM to all processes of a service at once.
 #[tokio::test]
 async fn a_signal_for_everybody_is_a_signal_for_the_command() {
     let testbed = testbed().await;
@@ -63,7 +63,7 @@ async fn a_signal_for_everybody_is_a_signal_for_the_command() {
     let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
     let everybody = children.split_whitespace().map(|pid| pid.parse().unwrap());
     let everybody: Vec<i32> = everybody.chain([i32::try_from(own).unwrap()]).collect();
-    assert_eq!(everybody.len(), 3, "the guard, the command and quorlock");
+    assert_eq!(everybody.len(), 3, "expected the guard, the command and quorlock");
     for pid in everybody {
         kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
     }
@@ -106,7 +106,7 @@ async fn each_signal_is_passed_on() {
     assert_eq!(running.end().await, (Some(9), String::new()));
 }
 
-/// A parent that blocks signals for itself passes that on.
+/// A child inherits the mask of blocked signals.
 #[tokio::test]
 async fn what_was_blocked_is_not() {
     let testbed = testbed().await;
@@ -135,7 +135,7 @@ async fn what_was_blocked_is_not() {
     free(&testbed).await;
 }
 
-/// The terminal tells its foreground group, and the command is in another one if its input is a pipe.
+/// The terminal signals only its foreground group, which a command with piped input has left.
 #[tokio::test]
 async fn a_new_size_of_the_terminal_reaches_a_command_in_a_pipe() {
     let testbed = testbed().await;
@@ -148,7 +148,7 @@ async fn a_new_size_of_the_terminal_reaches_a_command_in_a_pipe() {
         command.env("QUORLOCK_NODES", testbed.urls().join(","));
     });
     let input = testbed.folder().join("input");
-    eventually("a pipe", || async { input.exists() }).await;
+    eventually("the pipe exists", || async { input.exists() }).await;
     let writer = tokio::net::unix::pipe::OpenOptions::new()
         .read_write(true)
         .open_sender(input)
@@ -160,7 +160,7 @@ async fn a_new_size_of_the_terminal_reaches_a_command_in_a_pipe() {
     drop(writer);
 }
 
-/// As the first process of a container.
+/// The tool is the first process of a container.
 #[tokio::test]
 async fn as_the_first_process_it_waits_for_orphans_and_ends_by_signals() {
     let container = ["--pid", "--fork", "--mount-proc", "--kill-child"];
@@ -175,7 +175,7 @@ async fn as_the_first_process_it_waits_for_orphans_and_ends_by_signals() {
     let script = "
         orphan=$( (sh -c 'echo $$; exec >&-; read -r _' <&3 &) )
         echo here; while [ -e /proc/$orphan ]; do sleep 0.02; done
-        echo gone; kill -INT 1; exec sleep 60"; // not a child: a shell that waits for one may survive INT
+        echo gone; kill -INT 1; exec sleep 60"; // exec: a shell that waits for a child may survive INT
     let mut command = tokio::process::Command::new("unshare");
     command
         .env("QUORLOCK_NODES", testbed.urls().join(","))

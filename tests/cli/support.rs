@@ -1,4 +1,4 @@
-//! Running the tool, and looking at what it did.
+//! Runs the tool and examines its effects.
 
 use std::future::Future;
 use std::os::unix::process::ExitStatusExt;
@@ -14,10 +14,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::common::LOCK_KEYS;
 
-/// Long enough for anything that is going to happen, on any machine.
+/// How long to wait for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The tool, with the testbed's nodes in its environment. If the test fails, it is killed, and ends its command.
+/// Returns the tool as a command. If the test fails, the tool is killed and ends its command.
 pub(crate) fn quorlock(urls: &[String]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
     command
@@ -30,19 +30,17 @@ pub(crate) fn quorlock(urls: &[String]) -> Command {
     command
 }
 
-/// The same, with arguments.
 pub(crate) fn with(urls: &[String], arguments: &[&str]) -> Command {
     let mut command = quorlock(urls);
     command.args(arguments);
     command
 }
 
-/// Runs it to its end.
 pub(crate) async fn finish(mut command: Command) -> Output {
     command.stdin(Stdio::null());
     timeout(PATIENCE, command.output())
         .await
-        .expect("the tool ends")
+        .expect("the tool did not end in time")
         .unwrap()
 }
 
@@ -50,7 +48,6 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A tool at work.
 pub(crate) struct Running {
     pub(crate) child: Child,
     out: Lines<BufReader<ChildStdout>>,
@@ -58,7 +55,6 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts it with a pipe for its input.
     pub(crate) fn start(mut command: Command) -> Running {
         let mut child = command
             .stdin(Stdio::piped())
@@ -71,12 +67,13 @@ impl Running {
         Running { child, out, err }
     }
 
-    /// The next line that the command prints.
     pub(crate) async fn line(&mut self) -> String {
-        next(&mut self.out).await.expect("a line")
+        next(&mut self.out)
+            .await
+            .expect("the output ended before the expected line")
     }
 
-    /// The next event of this name (with `--json`).
+    /// Returns the next event of this name.
     pub(crate) async fn event(&mut self, name: &str) -> serde_json::Value {
         let mut others = Vec::new();
         while let Some(line) = next(&mut self.err).await {
@@ -95,12 +92,10 @@ impl Running {
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
-    /// Closes its input.
     pub(crate) fn close_input(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    /// What the command prints until the end of its output.
     pub(crate) async fn rest(&mut self) -> String {
         let mut rest = String::new();
         while let Some(line) = next(&mut self.out).await {
@@ -110,7 +105,7 @@ impl Running {
         rest
     }
 
-    /// Waits for its end, and returns the exit code (128+n after signal n) and the rest of standard error.
+    /// Returns the exit code (128+n after signal n) and the rest of standard error.
     pub(crate) async fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         while let Some(line) = next(&mut self.err).await {
@@ -119,7 +114,7 @@ impl Running {
         }
         let status = timeout(PATIENCE, self.child.wait())
             .await
-            .expect("an end")
+            .expect("the tool did not end in time")
             .unwrap();
         let by_signal = status.signal().map(|number| 128 + number);
         (status.code().or(by_signal), rest)
@@ -129,18 +124,18 @@ impl Running {
 async fn next<R: AsyncRead + Unpin>(lines: &mut Lines<BufReader<R>>) -> Option<String> {
     timeout(PATIENCE, lines.next_line())
         .await
-        .expect("a line or the end")
+        .expect("neither a line nor the end of the output came in time")
         .unwrap()
 }
 
-/// A tool that holds `resource` until its input is closed.
+/// Holds `resource` until the input is closed.
 pub(crate) async fn holder(urls: &[String], resource: &str) -> Running {
     let mut holder = Running::start(with(urls, &["run", resource, "--", "sh", "-c", "echo held; cat"]));
     assert_eq!(holder.line().await, "held");
     holder
 }
 
-/// A process group, killed if the test fails. A quorlock in it that is killed ends its command.
+/// A process group, killed when dropped. A quorlock in it then ends its command.
 pub(crate) struct Group(pub(crate) Pid);
 
 impl Drop for Group {
@@ -157,23 +152,22 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: imp
     }
 }
 
-/// Waits until no node has a lock. (A slow one may be late.)
+/// Waits until no node has a lock: deletions may be late.
 pub(crate) async fn free(testbed: &Testbed) {
     for node in testbed.nodes() {
-        eventually("nothing is left on the nodes", || async {
+        eventually("no node has a lock", || async {
             node.command(&["EVAL", LOCK_KEYS, "0"]).await.unwrap() == Value::Int(0)
         })
         .await;
     }
 }
 
-/// Whether the process exists, and is no zombie.
+/// Returns whether a process lives. Zombies do not.
 pub(crate) fn alive(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     !status.is_empty() && !status.contains("State:\tZ")
 }
 
-/// The processes that have this in their environment.
 pub(crate) fn marked(mark: &str) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
@@ -187,7 +181,7 @@ pub(crate) fn marked(mark: &str) -> Vec<String> {
         .collect()
 }
 
-/// The numbers in a file, one a line, as far as they have been written.
+/// Returns the numbers written to a file so far, one a line.
 pub(crate) fn numbers(file: &Path) -> Vec<u128> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.split_inclusive('\n')
@@ -195,13 +189,14 @@ pub(crate) fn numbers(file: &Path) -> Vec<u128> {
         .collect()
 }
 
-/// Waits until a file holds so many numbers.
 pub(crate) async fn at_least(count: usize, file: &Path) -> Vec<u128> {
-    eventually("numbers in a file", || async { numbers(file).len() >= count }).await;
+    eventually("the file has enough numbers", || async {
+        numbers(file).len() >= count
+    })
+    .await;
     numbers(file)
 }
 
-/// Nanoseconds since 1970 of a time in an event.
 pub(crate) fn nanos(time: &serde_json::Value) -> u128 {
     let time = humantime::parse_rfc3339(time.as_str().unwrap()).unwrap();
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos()

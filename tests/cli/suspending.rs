@@ -1,4 +1,4 @@
-//! Ctrl-Z: the command is suspended as well, and the shell around sees by what.
+//! Ctrl-Z suspends the command as well, and the shell learns by which signal.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::testbed;
 
 const SUSPEND: &str = "\x1a";
 
-/// A shell with job control, in which `$Q` is a run.
+/// Starts a shell in which `$Q` runs a command under a lock.
 async fn shell(testbed: &Testbed, options: &str) -> Terminal {
     let run = format!("{} run {options} r --", env!("CARGO_BIN_EXE_quorlock"));
     let mut terminal = Terminal::start(&["bash", "--norc", "--noprofile", "-i"], |command| {
@@ -24,12 +24,11 @@ async fn shell(testbed: &Testbed, options: &str) -> Terminal {
     terminal
 }
 
-/// What a job's command does: it says where it is to be found.
+/// The command first writes its pid to a file.
 fn job(folder: &Path, then: &str) -> String {
     format!("sh -c 'echo $$ >> {}/pids; {then}'", folder.display())
 }
 
-/// Whether the last command is suspended.
 fn is_suspended(folder: &Path) -> bool {
     let Some(pid) = numbers(&folder.join("pids")).pop() else {
         return false;
@@ -55,7 +54,7 @@ async fn end(mut terminal: Terminal) {
 async fn a_command_is_suspended_and_resumed() {
     let testbed = testbed().await;
     let folder = testbed.folder();
-    // Of a pipeline, bash shows 128, whatever is suspended.
+    // For a pipeline, bash always shows 128.
     for (pipe, status) in [("", "148"), (": | ", "128")] {
         let mut terminal = shell(&testbed, "").await;
         let input = testbed.folder().join("input");

@@ -1,4 +1,4 @@
-//! A terminal of the test's own, and a session on it.
+//! A terminal, and a session on it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::support::PATIENCE;
 
-/// A session on a terminal. If the test fails, its first process is killed, and the kernel hangs up on the others.
+/// A session on a terminal. Dropping it kills the first process, and the kernel hangs up on the others.
 pub(crate) struct Terminal {
     keyboard: File,
     screen: UnboundedReceiver<Vec<u8>>,
@@ -23,7 +23,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts `command`, given as words, as the first process of the session. `set_up` adds to its environment.
+    /// Starts `command` as the session's first process. `set_up` adds to its environment.
     pub(crate) fn start(command: &[&str], set_up: impl FnOnce(&mut Command)) -> Terminal {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keyboard).unwrap();
@@ -42,12 +42,12 @@ impl Terminal {
             .kill_on_drop(true);
         set_up(&mut setsid);
         let child = setsid.spawn().unwrap();
-        drop(setsid); // it has the terminal open
+        drop(setsid); // it keeps the terminal open
         let (tell, screen) = unbounded_channel();
         let mut output = keyboard.try_clone().unwrap();
         std::thread::spawn(move || {
             let mut buffer = [0; 1024];
-            // The end is an error: no process has the terminal open any more.
+            // Ends with an error once no process has the terminal open.
             while let Ok(read @ 1..) = output.read(&mut buffer) {
                 let _ = tell.send(buffer[..read].to_vec());
             }
@@ -60,7 +60,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until this is shown, after all that was waited for before.
+    /// Waits until this text is shown, after all texts that were waited for before.
     pub(crate) async fn shows(&mut self, text: &str) {
         let position = loop {
             if let Some(position) = self.shown.find(text) {
@@ -85,12 +85,14 @@ impl Terminal {
         tcsetwinsize(&self.keyboard, size).unwrap();
     }
 
-    /// Waits for the end of all of the session, and returns that of its first process, and the rest of what was shown.
+    /// Waits until all processes have ended. Returns the first one's status, and the rest of the output.
     pub(crate) async fn end(mut self) -> (ExitStatus, String) {
-        let status = timeout(PATIENCE, self.child.wait()).await.expect("an end");
+        let status = timeout(PATIENCE, self.child.wait())
+            .await
+            .expect("the session's first process did not end in time");
         while let Some(more) = timeout(PATIENCE, self.screen.recv())
             .await
-            .expect("the end of the terminal")
+            .expect("the session did not end in time")
         {
             self.shown.push_str(&String::from_utf8_lossy(&more));
         }

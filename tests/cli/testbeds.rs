@@ -11,7 +11,7 @@ async fn a_run_on_a_testbed_leaves_nothing() {
     let mut command = with(&[], &["run", "--testbed", "r", "--", "sh", "-c", "exit 7"]);
     command.env(name, value);
     assert_eq!(finish(command).await.status.code(), Some(7));
-    // A guard of the testbed may be a moment behind.
+    // Guards may end a moment later.
     eventually("no process is left", || async { marked(&mark).is_empty() }).await;
 }
 
@@ -39,7 +39,7 @@ async fn a_testbed_runs_a_command() {
         "{urls}"
     );
 
-    // A run in a testbed, by way of the environment.
+    // Inside a testbed, the nodes come from the environment.
     let own = env!("CARGO_BIN_EXE_quorlock");
     let nested = [
         "testbed", "-n", "1", "--", own, "run", "r", "--", "sh", "-c", "exit 6",
@@ -79,7 +79,7 @@ async fn a_testbed_lasts_until_it_is_told_to_end() {
     }
 }
 
-/// Servers cannot tell that, for they cannot write it down.
+/// Servers cannot write to their log that their disk is full.
 #[tokio::test]
 async fn a_full_folder_for_temporary_files_is_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is logged, for tests that look at it.
+//! Captures the log for tests.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,7 +12,7 @@ thread_local! {
     static LOG: RefCell<Option<Log>> = const { RefCell::new(None) };
 }
 
-/// Everything that is logged on this thread, of all levels.
+/// All that this thread logs, at every level.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -56,7 +56,7 @@ impl io::Write for Log {
     }
 }
 
-/// If the only subscriber were this thread's, `tracing` would switch off for all what another thread comes to first.
+/// With a subscriber for each thread, `tracing` would switch off callsites that another thread reaches first, for all threads.
 #[test]
 fn what_another_thread_came_to_first_is_logged_here() {
     fn met() {

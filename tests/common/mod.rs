@@ -8,21 +8,21 @@ use quorlock::Redlock;
 use redis::FromRedisValue;
 use tokio::time::{Instant, sleep};
 
-/// Long enough for anything that is going to happen, on any machine.
+/// How long to wait for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Long enough to notice what should not happen. Too short can only miss a bug, not report one.
+/// How long to watch for what must not happen. A shorter time can only hide a bug.
 pub(crate) const MOMENT: Duration = Duration::from_millis(100);
 
-/// Waits until `is` is true; panics when it never is.
+/// Waits until `is` is true. Panics after `PATIENCE`.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
     let give_up = Instant::now() + PATIENCE;
     while !is().await {
-        assert!(Instant::now() < give_up, "never: {what}");
+        assert!(Instant::now() < give_up, "not within {PATIENCE:?}: {what}");
         sleep(Duration::from_millis(3)).await;
     }
 }
 
-/// One command over a connection of its own, past the library.
+/// Sends one command, without the library.
 pub(crate) async fn ask<T: FromRedisValue>(url: &str, args: &[&[u8]]) -> redis::RedisResult<T> {
     let client = redis::Client::open(url)?;
     let mut connection = client.get_multiplexed_async_connection().await?;
@@ -33,16 +33,15 @@ pub(crate) async fn ask<T: FromRedisValue>(url: &str, args: &[&[u8]]) -> redis::
     command.query_async(&mut connection).await
 }
 
-/// A name that no other test, and no other run against the same nodes, uses.
+/// Returns a name that no other test or run uses.
 pub(crate) fn unique(what: &str) -> String {
     format!("suite/{}/{what}", uuid::Uuid::new_v4().simple())
 }
 
-/// `EVAL` it to learn how many locks a node has. Counters stay when locks go, and so does what nodes are given to remember.
+/// Lua that counts a node's locks, without counters, records and registrations.
 pub(crate) const LOCK_KEYS: &str = "return #redis.call('KEYS', '*') - #redis.call('KEYS', '*#fence') - #redis.call('KEYS', '*#node') - #redis.call('KEYS', '*#views') - #redis.call('KEYS', '*#client')";
 
-/// Locks of up to an hour on servers that were just started and keep no memory: the restart guard would leave them out for as
-/// long.
+/// Connects a client for locks of up to an hour. The restart guard would leave new servers out for as long.
 pub(crate) async fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Redlock {
     let builder = Redlock::builder().urls(urls).restart_guard(false);
     let builder = builder.guard_window(Duration::from_secs(3_600));

@@ -1,21 +1,21 @@
-//! What tokens have to do with the order of grants.
+//! Compares the order of fencing tokens with the order of grants.
 
-/// Moments order what happens in different processes: whoever draws later from a sequence gets the larger number.
+/// Moments are numbers from one sequence for all processes: the later one is larger.
 pub(crate) struct Grant {
     pub(crate) token: i64,
-    /// Drawn before the attempt,
+    /// Drawn before the attempt.
     pub(crate) began: i64,
-    /// and after it.
+    /// Drawn after the attempt.
     pub(crate) won: i64,
 }
 
-/// I2: no token twice; and whoever began after another had won has the larger one. `grants` are those of one resource, in the
-/// order in which they were won.
+/// Checks that all tokens differ, and that an attempt has a larger token than every lease won before it began (I2). `grants` are
+/// those of one resource, in the order in which they were won.
 pub(crate) fn in_order(grants: &[Grant]) {
     let mut tokens: Vec<i64> = grants.iter().map(|grant| grant.token).collect();
     tokens.sort_unstable();
     let twice = tokens.windows(2).find(|pair| pair[0] == pair[1]);
-    assert!(twice.is_none(), "issued twice: {twice:?}");
+    assert!(twice.is_none(), "a token was issued twice: {twice:?}");
 
     let mut by_beginning: Vec<&Grant> = grants.iter().collect();
     by_beginning.sort_unstable_by_key(|grant| grant.began);
@@ -26,7 +26,7 @@ pub(crate) fn in_order(grants: &[Grant]) {
         }
         assert!(
             largest < grant.token,
-            "{largest} was out when the attempt for {} began",
+            "token {largest} was issued before the attempt for token {} began",
             grant.token
         );
     }

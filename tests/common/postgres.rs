@@ -1,8 +1,7 @@
-//! A PostgreSQL server of the test's own, from the binaries that the system has. Listens on a Unix socket only.
+//! A PostgreSQL server for tests, from the installed binaries, on a Unix socket only.
 //!
-//! It is started once for a test binary, with a schema for each test, and goes with its process: a small shell
-//! process reads a pipe that only the test process holds the other end of, and when that ends, `kill -9` included,
-//! stops the server and removes its folder.
+//! Each test binary starts one, with a schema for each test. The server ends with the test process, `kill -9` included: a shell
+//! reads a pipe from that process, and cleans up when the pipe ends.
 #![allow(dead_code)]
 
 use std::ffi::OsStr;
@@ -15,8 +14,8 @@ use std::{env, fs};
 
 use tokio_postgres::{Client, Config, NoTls};
 
-/// Arguments: the folder of the binaries, a folder for temporary files. Prints the server's folder when it is up.
-/// `immediate` ends the server's processes at once, but lets it give back its shared memory, as killing it would not.
+/// Arguments: the folder of the binaries, a folder for temporary files. Prints the server's folder once the server is up. The
+/// mode `immediate` ends the server at once, but frees its shared memory; a kill would not.
 const GUARD: &str = r#"
 trap '' HUP INT QUIT TERM PIPE
 bin=$1
@@ -39,22 +38,21 @@ read -r _
 cd / && rm -rf -- "$folder"
 "#;
 
-/// Does not run as root, so root starts it as one of these.
+/// Users to run as: PostgreSQL refuses to run as root.
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
 
 struct Server {
     folder: PathBuf,
-    /// Holds the pipe. In a static, so it is the end of the process that closes it.
+    /// Holds the pipe. In a static, so only the end of the process closes it.
     _guard: Child,
 }
 
-/// A schema for one test: empty, and where its connections find and make everything.
+/// A schema for one test. Its connections use it by default.
 pub(crate) struct Database {
     config: Config,
 }
 
 impl Database {
-    /// A new one.
     pub(crate) async fn create() -> Database {
         let schema = format!("test_{}", uuid::Uuid::new_v4().simple());
         let mut config = Config::new();
@@ -69,7 +67,7 @@ impl Database {
         Database { config }
     }
 
-    /// Where another process finds it.
+    /// Returns connection parameters for another process.
     pub(crate) fn address(&self) -> String {
         let schema = self.config.get_options().unwrap();
         format!(
@@ -78,7 +76,7 @@ impl Database {
         )
     }
 
-    /// The same for `psql`, and where that is.
+    /// Returns the same for `psql`, with the PATH that finds it.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         let folder = binaries().unwrap();
         let path = env::var("PATH").unwrap_or_default();
@@ -91,7 +89,6 @@ impl Database {
         ]
     }
 
-    /// One more connection to it.
     pub(crate) async fn connect(&self) -> Client {
         connect(&self.config).await
     }
@@ -117,11 +114,12 @@ fn start() -> Server {
         .args(["-c", GUARD, "quorlock-postgres"])
         .args([binaries, env::temp_dir()])
         .current_dir("/")
-        .process_group(0) // Ctrl-C is not for the guard
+        .process_group(0) // Ctrl-C must not end the guard
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     if rustix::process::geteuid().is_root() {
-        let (user, group) = unprivileged().expect("a user who is not root");
+        let (user, group) = unprivileged()
+            .expect("PostgreSQL refuses to run as root, and there is no user `postgres` or `nobody`");
         command.uid(user).gid(group);
     }
     let mut guard = command.spawn().unwrap();
@@ -135,12 +133,11 @@ fn start() -> Server {
     }
 }
 
-/// Whether there can be one.
 pub(crate) fn is_installed() -> bool {
     binaries().is_some()
 }
 
-/// The folder with `pg_ctl` and `initdb`: on the PATH, else Debian's with the highest version.
+/// Returns the folder with `pg_ctl` and `initdb`: from the PATH, or else Debian's latest version.
 fn binaries() -> Option<PathBuf> {
     let complete = |folder: &PathBuf| folder.join("pg_ctl").is_file() && folder.join("initdb").is_file();
     let path = env::var_os("PATH").unwrap_or_default();

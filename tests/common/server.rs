@@ -1,4 +1,4 @@
-//! Servers whose clock can be wrong, and which take more settings when they are started again.
+//! Servers with adjustable clocks, and more settings at their next start.
 #![allow(dead_code)]
 
 use std::fs::{self, OpenOptions};
@@ -8,26 +8,26 @@ use std::process::Command;
 
 use quorlock::testbed::TestNode;
 
-/// In a node's folder: by how many microseconds its clock is off,
+/// In a node's folder: how far its clock is ahead, in microseconds.
 const SHIFT: &str = "shift";
-/// and what its next start gets besides the testbed's settings.
+/// In a node's folder: more settings for its next start.
 const SETTINGS: &str = "settings";
 
-/// A server binary for a testbed ([`TestbedBuilder::server`](quorlock::testbed::TestbedBuilder::server)), each of whose nodes
-/// can be tampered with by itself. It is built anew, among what else was built.
+/// Builds a server binary for a testbed ([`TestbedBuilder::server`](quorlock::testbed::TestbedBuilder::server)). Tests can then
+/// tamper with each node.
 pub(crate) fn tampered() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(folder).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/shift.c");
     let library = put(&folder.join("shift.so"), |new| {
-        // Rust needs a C compiler to link with, so there is one.
+        // Rust needs a C compiler for linking.
         let mut compiler = Command::new("cc");
         compiler
             .args(["-shared", "-fPIC", "-O1", "-o"])
             .args([new, &source]);
         assert!(compiler.status().unwrap().success());
     });
-    // Servers are started in their node's folder. Without a file that is long enough, the map would have no bytes.
+    // A server starts in its node's folder. An empty file cannot be mapped.
     let text = format!(
         "#!/bin/sh\n\
          [ -f {SHIFT} ] || head -c 8 /dev/zero >{SHIFT}\n\
@@ -37,7 +37,7 @@ pub(crate) fn tampered() -> PathBuf {
         library.display(),
     );
     let server = folder.join("tampered-server");
-    // Not once more: what was just written cannot be executed while a process that is being started has it open as well.
+    // Not written again if unchanged: a process that is being started may inherit the open file, which then cannot be executed.
     if fs::read_to_string(&server).ok().as_ref() == Some(&text) {
         return server;
     }
@@ -47,7 +47,7 @@ pub(crate) fn tampered() -> PathBuf {
     })
 }
 
-/// Makes a file as a whole: others may be using it, or making it too.
+/// Makes a file in one step, because others may use or make it.
 fn put(path: &Path, make: impl FnOnce(&PathBuf)) -> PathBuf {
     let new = path.with_extension(uuid::Uuid::new_v4().simple().to_string());
     make(&new);
@@ -55,7 +55,7 @@ fn put(path: &Path, make: impl FnOnce(&PathBuf)) -> PathBuf {
     path.to_owned()
 }
 
-/// Puts a node's clock so many microseconds ahead of the machine's, or behind, from now on.
+/// Sets how far a node's clock is ahead of the machine's; negative for behind.
 pub(crate) fn shift(node: &TestNode, micros: i64) {
     // In place: the server has the file mapped.
     let file = OpenOptions::new()
@@ -65,13 +65,12 @@ pub(crate) fn shift(node: &TestNode, micros: i64) {
     file.write_all_at(&micros.to_ne_bytes(), 0).unwrap();
 }
 
-/// By how many microseconds a node's clock is off.
 pub(crate) fn shifted(node: &TestNode) -> i64 {
     let bytes = fs::read(node.folder().join(SHIFT)).unwrap();
     i64::from_ne_bytes(bytes.try_into().unwrap())
 }
 
-/// Settings, as on a command line, for each start of a node's server from now on.
+/// Sets more settings for all later starts of a node's server.
 pub(crate) fn settings(node: &TestNode, settings: &str) {
     fs::write(node.folder().join(SETTINGS), settings).unwrap();
 }

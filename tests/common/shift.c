@@ -1,5 +1,5 @@
-/* A clock that is wrong: loaded into a server (LD_PRELOAD), it shifts the time of day by the microseconds that the file
-   named by QUORLOCK_CLOCK_SHIFT begins with (a 64-bit integer), which may change while the server runs. */
+/* Shifts the time of day of a server that loads this (LD_PRELOAD). The file named by QUORLOCK_CLOCK_SHIFT has the shift: 64 bits,
+   in microseconds. It may change while the server runs. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,16 +1,16 @@
-//! A test binary that starts itself again, as one of several processes that compete for locks.
+//! A test binary that starts itself again, as several competing processes.
 
 use std::env;
 use std::process::Stdio;
 
 use tokio::process::{Child, Command};
 
-/// What such a process has to know, from its environment.
+/// Parameters from the environment.
 pub(crate) struct Task {
     pub(crate) number: u64,
-    /// The nodes' URLs, with commas between them.
+    /// URLs, separated by commas.
     pub(crate) nodes: String,
-    /// Where what happens is written down.
+    /// Where the process keeps its records.
     pub(crate) database: String,
 }
 
@@ -28,7 +28,7 @@ impl Task {
         })
     }
 
-    /// It is to end when its input does, and so ends with the test, however that ends.
+    /// The process must end when its input does, and so ends with the test.
     pub(crate) fn start(&self) -> Child {
         Command::new(env::current_exe().unwrap())
             .env(NUMBER, self.number.to_string())

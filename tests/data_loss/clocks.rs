@@ -1,4 +1,4 @@
-//! Servers whose clock is wrong.
+//! Nodes with wrong clocks.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{PATIENCE, eventually};
 use crate::server::{shift, shifted, tampered};
 use crate::{LONG, all_up, flush, grant, masters, unguarded, unguarded_for};
 
-/// A server with a clock of its own, which can be set while it runs.
+/// A server whose clock can be set while it runs.
 struct Shifted {
     testbed: Testbed,
 }
@@ -33,7 +33,7 @@ impl Shifted {
         let node = &self.testbed.nodes()[0];
         let previous = shifted(node) / 1_000_000;
         shift(node, seconds * 1_000_000);
-        // Valkey 9.1 looks at the clock now and then, and counts on from there.
+        // Valkey 9.1 reads the clock only now and then.
         eventually("the server's clock has moved", || async {
             let moved = self.time().await - before;
             (moved - (seconds - previous)).abs() < 20
@@ -41,15 +41,14 @@ impl Shifted {
         .await;
     }
 
-    /// In seconds.
+    /// Returns the server's time in seconds.
     async fn time(&self) -> i64 {
         let answer = self.testbed.nodes()[0].command(&["EVAL", "return redis.call('TIME')[1]", "0"]);
         answer.await.unwrap().as_str().unwrap().parse().unwrap()
     }
 }
 
-/// One node of three is an hour behind, or ahead; then one of the others is away, so that its vote is needed; then it
-/// forgets, and starts again from its own time.
+/// One of three nodes has a wrong clock. This node is needed while another one is away, and is then flushed.
 #[tokio::test]
 async fn a_node_whose_clock_is_wrong() {
     for seconds in [-3_600, 3_600, -30 * 365 * 24 * 3_600] {
@@ -75,11 +74,10 @@ async fn a_node_whose_clock_is_wrong() {
     }
 }
 
-/// The clock of a single node is set while it has a counter: that goes on from where it was.
+/// A counter goes on from its value after the node's clock was set.
 #[tokio::test]
 async fn clocks_that_are_set_back_do_not_set_back_counters() {
     let bad = Shifted::start().await;
-    // It shall not have been started just now: its counters would be started anew.
     bad.set(10).await;
     let redlock = unguarded(bad.testbed.urls()).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
@@ -90,12 +88,12 @@ async fn clocks_that_are_set_back_do_not_set_back_counters() {
         assert!(first < next);
         assert!(
             next.get() - first.get() < 10,
-            "{first}, then {next}: not counted on"
+            "{first}, then {next}: the counter was started anew"
         );
     }
 }
 
-/// Its record is then from a time to come. The guard counts from the present, and not for an hour.
+/// The node's record is then from the future, but the guard does not last an hour.
 #[tokio::test]
 async fn a_clock_that_is_set_back_leaves_its_node_out_for_no_longer_than_the_guard() {
     let bad = Shifted::start().await;
@@ -113,12 +111,12 @@ async fn a_clock_that_is_set_back_leaves_its_node_out_for_no_longer_than_the_gua
     let Some(Fault::Restarted { remaining, .. } | Fault::Replaced { remaining }) = left_out else {
         panic!("{left_out:?}")
     };
-    assert!(remaining < 2 * second, "for another {remaining:?}");
+    assert!(remaining < 2 * second, "left out for another {remaining:?}");
     grant(&after.lock("job").within(LONG)).await;
     grant(&before.lock("job").within(LONG)).await;
 }
 
-/// The same for a client that stays connected meanwhile.
+/// The same for a client that stays connected.
 #[tokio::test]
 async fn a_clock_that_is_set_back_under_a_connection_leaves_its_node_out_for_no_longer_than_the_guard() {
     let bad = Shifted::start().await;
@@ -131,7 +129,7 @@ async fn a_clock_that_is_set_back_under_a_connection_leaves_its_node_out_for_no_
     grant(&redlock.lock("job").within(LONG)).await;
 }
 
-/// Takes a lock and gives it back until all of these nodes have been heard: what their clocks have done is known then.
+/// Acquires and releases until all of these nodes have answered, and their clocks were seen.
 async fn look(request: &LockRequest, nodes: &[usize]) {
     let mut unheard = nodes.to_vec();
     let looking = async {
@@ -142,10 +140,12 @@ async fn look(request: &LockRequest, nodes: &[usize]) {
             unheard.retain(|node| !heard[*node]);
         }
     };
-    timeout(PATIENCE, looking).await.expect("one is never heard");
+    timeout(PATIENCE, looking)
+        .await
+        .expect("a node did not answer in time");
 }
 
-/// Keys expire by the nodes' clocks: of a lease on three nodes, two of them end early.
+/// Keys expire by the nodes' clocks: a lease ends early if two of three clocks are put forward.
 #[tokio::test]
 async fn clocks_that_are_put_forward_shorten_leases() {
     let nodes = [
@@ -161,7 +161,11 @@ async fn clocks_that_are_put_forward_shorten_leases() {
     let (deadline, renewed) = (lease.deadline(), watched.deadline());
     nodes[0].set(20).await;
     look(&lock("a look at the clocks"), &[0]).await;
-    assert_eq!(lease.deadline(), deadline, "the two others keep it");
+    assert_eq!(
+        lease.deadline(),
+        deadline,
+        "the deadline moved although two nodes keep the key"
+    );
     nodes[1].set(30).await;
     look(&lock("a look at the clocks"), &[0, 1]).await;
     let shortened = deadline - lease.deadline();
@@ -171,7 +175,7 @@ async fn clocks_that_are_put_forward_shorten_leases() {
         "{shortened:?}"
     );
     assert!(lease.is_held());
-    eventually("the one with a watchdog is renewed", async || {
+    eventually("the lease with a watchdog is renewed", async || {
         watched.deadline() > renewed
     })
     .await;
@@ -184,7 +188,7 @@ async fn clocks_that_are_put_forward_shorten_leases() {
         matches!(lost.reason, LossReason::ClockPutForward { .. }),
         "{lost}"
     );
-    // What has expired cannot be renewed.
+    // An expired key cannot be renewed.
     let lost = watched.lost().await;
     assert!(
         matches!(

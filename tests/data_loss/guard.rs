@@ -1,4 +1,4 @@
-//! R2: nodes that have restarted, and may have forgotten locks.
+//! The restart guard: nodes that may have forgotten locks (R2).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::eventually;
 use crate::records::{configure, durable, id, restart};
 use crate::{LONG, WINDOW, all_up, grant, on};
 
-/// What a single attempt runs into, node by node, once clients with other lists have had their time; the lock was not to be had.
+/// Repeats a failing attempt until other lists have had their time (M8). Returns each node's fault; `None` without one.
 async fn faults(redlock: &Redlock) -> Vec<Option<Fault>> {
     loop {
         let error = redlock.lock("job").try_acquire().await.unwrap_err();
@@ -27,18 +27,17 @@ async fn faults(redlock: &Redlock) -> Vec<Option<Fault>> {
     }
 }
 
-/// For about as long as the locks live, not only for as long as others need to look.
+/// Returns whether the node is left out for about the locks' lifetime.
 fn is_left_out(fault: Option<&Fault>) -> bool {
     let limits = LONG - WINDOW..=LONG + WINDOW;
     match fault {
         Some(Fault::Restarted { ago, remaining }) => limits.contains(&(*ago + *remaining)),
-        // The node that was here before may have had a lock.
+        // The node's earlier memory may have held a lock.
         Some(Fault::Replaced { remaining }) => *remaining <= LONG + WINDOW,
         _ => false,
     }
 }
 
-/// Waits until the node gives new locks.
 async fn votes(redlock: &Redlock, number: usize) {
     eventually("the node gives locks", async || {
         let status = redlock.nodes().remove(number);
@@ -47,7 +46,7 @@ async fn votes(redlock: &Redlock, number: usize) {
     .await;
 }
 
-/// The first client holds the lock on nodes 0 and 1. Node 1 forgets it, node 2 never knew: a quorum, for whoever asks.
+/// The first client has nodes 0 and 1. Then node 1 forgets the lock, so nodes 1 and 2 would grant it to a second client.
 async fn while_a_node_forgets(guard: bool) -> (Testbed, Lease, Result<Lease, AcquireError>) {
     let testbed = durable(3).await;
     let first = on(&testbed).restart_guard(guard).connect().await.unwrap();
@@ -79,14 +78,17 @@ async fn a_node_that_forgot_helps_nobody_to_a_second_lease() {
 async fn without_the_guard_it_does() {
     let (_testbed, lease, outcome) = while_a_node_forgets(false).await;
     let second = outcome.unwrap();
-    assert!(lease.is_held() && second.is_held(), "two holders at a time");
+    assert!(
+        lease.is_held() && second.is_held(),
+        "expected two holders without the guard"
+    );
     assert!(
         second.fencing_token() > lease.fencing_token(),
-        "a store can still tell"
+        "the second lease has no larger token"
     );
 }
 
-/// It renews at once. For new locks, other clients get the time to look at it first.
+/// The node confirms renewals at once, and gives new locks once all clients could look at it (M9).
 #[tokio::test]
 async fn a_node_that_keeps_everything_votes_again_soon() {
     let testbed = durable(1).await;
@@ -96,18 +98,18 @@ async fn a_node_that_keeps_everything_votes_again_soon() {
         let lease = redlock.lock("held").acquire().await.unwrap();
         restart(&testbed, 0, Data::Keep).await;
         all_up(&redlock, &testbed).await;
-        // A busy client may have looked at the node too long ago for its vote to count, and looks again then.
-        eventually("it is renewed", async || lease.extend().await.is_ok()).await;
+        // A busy client's look may be too old for the vote to count.
+        eventually("the lease is renewed", async || lease.extend().await.is_ok()).await;
         drop(lease.release().await);
         grant(&redlock.lock("job").within(LONG / 2)).await;
     }
-    // To those who see it for the first time, too.
+    // New clients trust the node, too.
     let other = on(&testbed).connect().await.unwrap();
     grant(&other.lock("job")).await;
     assert_eq!(id(&testbed.nodes()[0]).await, known);
 }
 
-/// It says that it keeps everything, but its disk was another one: a container without a volume.
+/// The settings promise durability, but the data is gone, as in a container without a volume.
 #[tokio::test]
 async fn settings_are_not_believed_where_the_data_is_gone() {
     let testbed = durable(1).await;
@@ -116,12 +118,12 @@ async fn settings_are_not_believed_where_the_data_is_gone() {
     restart(&testbed, 0, Data::Wipe).await;
     all_up(&redlock, &testbed).await;
     assert!(is_left_out(faults(&redlock).await[0].as_ref()));
-    // The second and the third to see it know what the first has found.
+    // Later clients learn of it from the record.
     for _ in 0..2 {
         let other = on(&testbed).connect().await.unwrap();
         assert!(is_left_out(faults(&other).await[0].as_ref()));
     }
-    // A restart that keeps the data does not make good what was lost before.
+    // A restart that keeps the data does not undo the loss.
     restart(&testbed, 0, Data::Keep).await;
     all_up(&redlock, &testbed).await;
     assert!(is_left_out(faults(&redlock).await[0].as_ref()));
@@ -166,7 +168,7 @@ async fn nodes_that_may_lose_the_last_second_are_left_out_when_they_have_restart
     }
 }
 
-/// For the longer of TTL and window, and for as long as others need to look: counted from when its memory began.
+/// The guard lasts for the longer of TTL and window, plus a look period, from the beginning of the memory (M2).
 #[tokio::test]
 async fn a_node_that_forgot_votes_again_when_nothing_can_be_held_any_more() {
     let testbed = durable(1).await;
@@ -187,8 +189,8 @@ async fn a_node_that_forgot_votes_again_when_nothing_can_be_held_any_more() {
     }
 }
 
-/// A replica lacks what its master had not passed on. Those who connect to it later, as after a fail-over, know it too. A replica
-/// that has no master may refuse to say even that it is one; port 1 is nobody's.
+/// A replica lacks what its master had not passed on. Later clients learn of it from the record. Without a master (no server uses
+/// port 1), a replica may refuse to say that it is one.
 #[tokio::test]
 async fn a_node_that_was_a_replica_is_left_out() {
     for stale in ["yes", "no"] {
@@ -206,8 +208,8 @@ async fn a_node_that_was_a_replica_is_left_out() {
         ] {
             assert!(!node.command(command).await.unwrap().is_error());
         }
-        // A write is refused, so it is looked at again.
-        eventually("it is seen to be a replica", async || {
+        // The refused write makes the client probe the node.
+        eventually("the client knows that the node is a replica", async || {
             drop(redlock.lock("job").try_acquire().await);
             matches!(
                 redlock.nodes()[0].state,
@@ -228,7 +230,7 @@ async fn a_node_that_was_a_replica_is_left_out() {
     }
 }
 
-/// What its record says of the time before would be believed after a restart with better settings.
+/// Otherwise, the record would be trusted after a restart with better settings.
 #[tokio::test]
 async fn a_server_that_is_seen_to_forget_is_not_trusted_for_what_it_was_before() {
     let testbed = durable(1).await;
@@ -242,8 +244,7 @@ async fn a_server_that_is_seen_to_forget_is_not_trusted_for_what_it_was_before()
     assert!(is_left_out(faults(&other).await[0].as_ref()));
 }
 
-/// The file is not written any more, and is read after the restart as if nothing had happened since. A client that runs notices
-/// that the node has forgotten what it was told.
+/// The restarted server reads a file that lacks the latest data. A running client finds its registration missing (M9).
 #[tokio::test]
 async fn a_server_that_was_told_to_write_nothing_for_a_while_is_left_out() {
     let testbed = durable(1).await;
@@ -258,15 +259,15 @@ async fn a_server_that_was_told_to_write_nothing_for_a_while_is_left_out() {
     };
     let before = told().await;
     let lease = redlock.lock("job").acquire().await.unwrap();
-    eventually("the client has told of itself again", async || {
+    eventually("the client has registered itself on the node again", async || {
         told().await != before
     })
     .await;
     restart(&testbed, 0, Data::Keep).await;
     let other = on(&testbed).connect().await.unwrap();
-    eventually("the memory is known to be another one", async || {
+    eventually("the node has a new memory", async || {
         let attempt = other.lock("job").try_acquire().await;
-        assert!(attempt.is_err() || !lease.is_held(), "two holders");
+        assert!(attempt.is_err() || !lease.is_held(), "two holders at once");
         id(node).await != known
     })
     .await;

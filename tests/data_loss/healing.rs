@@ -1,4 +1,4 @@
-//! E4: a lease outlives the memory of all its nodes, as long as they do not lose it at the same time.
+//! A lease outlives the memory of all its nodes, if they do not lose it at the same time (E4).
 
 use std::time::Duration;
 
@@ -27,8 +27,7 @@ async fn counters(testbed: &Testbed) -> Vec<u64> {
     counters
 }
 
-/// The guard stays on: a node that forgot must not vote for new leases at first, but is told of this one. The next node restarts
-/// once the one before counts again.
+/// An emptied node gives no new locks at first, but gets this lease's key. The next node restarts once the previous one votes.
 #[tokio::test]
 async fn a_lease_whose_nodes_restart_empty_one_after_the_other() {
     let testbed = Testbed::start(5).await.unwrap();
@@ -41,11 +40,11 @@ async fn a_lease_whose_nodes_restart_empty_one_after_the_other() {
     for round in 0..2 {
         for (number, node) in testbed.nodes().iter().enumerate() {
             node.restart(Data::Wipe).await.unwrap();
-            eventually("it is back on five of five", async || {
+            eventually("all five nodes have the key", async || {
                 holding(&testbed).await == 5
             })
             .await;
-            eventually("the node counts again", async || {
+            eventually("the node gives locks again", async || {
                 let status = redlock.nodes().remove(number);
                 matches!(status.state, NodeState::Up { .. }) && status.left_out.is_none()
             })
@@ -59,7 +58,7 @@ async fn a_lease_whose_nodes_restart_empty_one_after_the_other() {
         "{token}: {counters:?}"
     );
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
-    eventually("nothing is left", async || holding(&testbed).await == 0).await;
+    eventually("no node has the key", async || holding(&testbed).await == 0).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Restarts without data, restarts with old data, `FLUSHALL`.
+//! Restarts without data, restarts with old data, and `FLUSHALL`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use quorlock::{AcquireError, ReleaseOutcome};
 use crate::common::eventually;
 use crate::{all_up, chosen, flush, grant, known_to_all, lease, masters, unguarded};
 
-/// Every set of nodes, all of them included: between two leases, nobody has a memory of the first.
+/// Tokens rise whichever nodes lose their data between two leases.
 #[tokio::test]
 async fn any_nodes_restarted_without_data() {
     let testbed = masters(3).await;
@@ -40,7 +40,7 @@ async fn any_nodes_flushed() {
     }
 }
 
-/// As long as a quorum remembers, nobody else gets in; whoever comes next has the larger token.
+/// While a quorum keeps the lock, no other client gets it.
 #[tokio::test]
 async fn any_minority_flushed_under_a_lease() {
     let testbed = masters(5).await;
@@ -54,8 +54,8 @@ async fn any_minority_flushed_under_a_lease() {
         join_all(chosen(&testbed, losers).map(flush)).await;
         let error = other.lock("job").try_acquire().await.unwrap_err();
         assert!(matches!(error, AcquireError::Held { .. }), "{error}");
-        // Unless a busy client has looked at the nodes too long ago.
-        eventually("it is extended", async || held.extend().await.is_ok()).await;
+        // A busy client's look may be too old for votes to count.
+        eventually("the lease is extended", async || held.extend().await.is_ok()).await;
         assert_eq!(held.fencing_token(), Some(before));
         assert_eq!(held.release().await, ReleaseOutcome::Released);
         let after = grant(&other.lock("job")).await;
@@ -64,7 +64,7 @@ async fn any_minority_flushed_under_a_lease() {
     }
 }
 
-/// More than the lock can stand: two hold it at a time. The store can tell who is newer.
+/// Two clients hold the lock after this loss. A store can tell which one is newer.
 #[tokio::test]
 async fn a_majority_flushed_under_a_lease_leaves_two_holders_in_order() {
     let testbed = masters(5).await;
@@ -85,8 +85,7 @@ async fn a_majority_flushed_under_a_lease_leaves_two_holders_in_order() {
     }
 }
 
-/// A crashed server may come back with an older state than it has acknowledged. Its counters are then too low, but they
-/// are also from before its start, and not trusted.
+/// A crashed server may come back with an older state. Its counters are from before the memory began, and not trusted (F5).
 #[tokio::test]
 async fn nodes_restarted_with_old_data() {
     let testbed = Testbed::builder()
@@ -100,7 +99,7 @@ async fn nodes_restarted_with_old_data() {
     let redlock = unguarded(testbed.urls()).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
     all_up(&redlock, &testbed).await;
-    // Nodes start a counter at different values; a release brings them together.
+    // Counters may start at different values. A release makes them agree.
     eventually("the counters agree", async || {
         grant(&request).await;
         let [a, b, c] = [counter(a).await, counter(b).await, counter(c).await];
@@ -111,7 +110,7 @@ async fn nodes_restarted_with_old_data() {
     for node in [a, c] {
         assert_eq!(node.command(&["SAVE"]).await.unwrap().as_str(), Some("OK"));
     }
-    // Grants that only two of the nodes know of.
+    // Only two nodes know of these grants.
     c.kill().await.unwrap();
     let mut before = grant(&request).await;
     for _ in 0..20 {
@@ -119,15 +118,15 @@ async fn nodes_restarted_with_old_data() {
     }
     assert!(
         on_disk < before.get(),
-        "nothing is to be forgotten, so this shows nothing"
+        "all grants are on disk, so this test shows nothing"
     );
-    // One of them forgets these, and the other one is away.
+    // One of them forgets the grants, and the other one is away.
     a.kill().await.unwrap();
     b.kill().await.unwrap();
     for node in [a, c] {
         node.restart(Data::Keep).await.unwrap();
-        // The client may have told the node of a newer token by now.
-        assert!(counter(node).await >= on_disk, "not even the old data is there");
+        // The client may have raised the counter since.
+        assert!(counter(node).await >= on_disk, "the old data is missing");
     }
     let after = grant(&request).await;
     assert!(before < after, "{before}, then {after}");
@@ -138,7 +137,6 @@ async fn counter(node: &TestNode) -> u64 {
     counter.as_str().unwrap().parse().unwrap()
 }
 
-/// The lock is on all nodes, not on a quorum only.
 async fn spread(testbed: &Testbed) {
     copies(testbed, true).await;
 }

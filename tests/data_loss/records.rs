@@ -1,4 +1,4 @@
-//! M1: the record of a node's memory, and who may change it.
+//! The record of a node's memory, and changes to it (M1).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use crate::{LONG, WINDOW, all_up, flush, grant, known_to_all, on};
 
 const KEY: &str = "quorlock:#node";
 
-/// Masters that write everything to disk.
+/// Starts masters that write everything to disk.
 pub(crate) async fn durable(nodes: usize) -> Testbed {
     Testbed::start(nodes).await.unwrap()
 }
@@ -26,7 +26,7 @@ pub(crate) async fn configure(testbed: &Testbed, setting: &str, value: &str) {
     assert_eq!(answer.as_str(), Some("OK"));
 }
 
-/// The parts of a record: format, id, since, resumed, durable, process, former master.
+/// Returns the parts of a record: format, id, since, resumed, durable, process, former master.
 async fn parts(node: &TestNode, key: &str) -> Vec<String> {
     let record = node.command(&["GET", key]).await.unwrap();
     let parts: Vec<_> = record.as_str().unwrap().split(' ').map(str::to_owned).collect();
@@ -34,7 +34,7 @@ async fn parts(node: &TestNode, key: &str) -> Vec<String> {
     parts
 }
 
-/// The id of the node's memory; empty if it has no record.
+/// Returns the id of the node's memory; empty without a record.
 pub(crate) async fn id(node: &TestNode) -> String {
     match node.command(&["GET", KEY]).await.unwrap().as_str() {
         Some(record) => record.split(' ').nth(1).unwrap().to_owned(),
@@ -42,7 +42,7 @@ pub(crate) async fn id(node: &TestNode) -> String {
     }
 }
 
-/// Whoever comes first makes it, and the others take it as it is.
+/// The first client makes the record, and the others keep it.
 #[tokio::test]
 async fn clients_that_come_at_the_same_time_make_one_record() {
     let testbed = durable(1).await;
@@ -80,7 +80,7 @@ async fn what_nodes_remember_are_keys_that_no_lock_can_have() {
     );
     for (number, key) in keys.into_iter().enumerate() {
         let ttl = node.command(&["PTTL", key]).await.unwrap().as_int().unwrap();
-        // The record stays; what is told of clients does not outlive them for long.
+        // The record stays. Registrations expire soon after their clients.
         assert_eq!(ttl == -1, number == 0, "{key}: {ttl} ms");
     }
     for name in ["#node", "job#node", "#views", "0#client", "job#memory"] {
@@ -89,7 +89,7 @@ async fn what_nodes_remember_are_keys_that_no_lock_can_have() {
     }
 }
 
-/// Other data must not be lost, and a node without a record cannot be told from another one.
+/// Other data must not be lost, and a node without a record cannot be recognised.
 #[tokio::test]
 async fn other_data_under_the_key_of_the_record_is_left_alone() {
     let testbed = durable(1).await;
@@ -115,14 +115,13 @@ async fn other_data_under_the_key_of_the_record_is_left_alone() {
     }
 }
 
-/// Each of these gives the node another id. Whoever still believes in the old one is told so by the next request, and does not
-/// get a lock there by it.
+/// Each of these ends the memory. A client learns that from its next request, which sets no key.
 #[tokio::test]
 async fn what_ends_a_memory_is_told_by_the_next_request() {
     let testbed = durable(1).await;
     let node = &testbed.nodes()[0];
     for losses in 0..4 {
-        // Looks every five seconds.
+        // Looks only every few seconds.
         let asks = on(&testbed).guard_window(LONG).restart_guard(false);
         let asks = asks.connect().await.unwrap();
         let before = id(node).await;
@@ -171,7 +170,7 @@ async fn idle_clients_find_out_by_themselves_that_a_memory_has_ended() {
     }
 }
 
-/// A client that may not ask for the settings knows nothing of them, and takes nothing away from those who may.
+/// A client that may not read the settings leaves what others have recorded.
 #[tokio::test]
 async fn a_client_that_may_not_ask_for_settings_leaves_what_others_know() {
     let testbed = durable(1).await;
@@ -189,7 +188,7 @@ async fn a_client_that_may_not_ask_for_settings_leaves_what_others_know() {
     grant(&redlock.lock("job")).await;
     assert_eq!(parts(node, KEY).await, known);
     assert_eq!(known[4], "+");
-    // What such a client finds new is not believed to be kept.
+    // A memory that such a client begins is not trusted to be durable.
     flush(node).await;
     let redlock = as_user().connect().await.unwrap();
     all_up(&redlock, &testbed).await;
@@ -201,7 +200,7 @@ async fn a_client_that_may_not_ask_for_settings_leaves_what_others_know() {
     assert_ne!(id(node).await, made[1]);
 }
 
-/// Nobody has used the node for long, so a state from long ago looks the same.
+/// Without registrations, the data may be from long ago.
 #[tokio::test]
 async fn a_restart_is_believed_only_while_clients_are_registered() {
     let testbed = durable(1).await;
@@ -242,7 +241,7 @@ async fn a_restart_is_believed_only_while_clients_are_registered() {
     }
 }
 
-/// A node at its memory limit cannot be told of clients any more, but it grants no locks to others either.
+/// A full node cannot store registrations, but gives no locks to others, either.
 #[tokio::test]
 async fn leases_go_on_while_nodes_are_full() {
     let ttl = Duration::from_secs(2);
@@ -258,7 +257,7 @@ async fn leases_go_on_while_nodes_are_full() {
     limit("1").await;
     tokio::time::sleep(2 * ttl).await;
     assert!(lease.is_held());
-    // Nobody took part meanwhile who was not told; and the nodes have forgotten nothing.
+    // The nodes have forgotten nothing meanwhile.
     let known = id(&testbed.nodes()[0]).await;
     limit("0").await;
     assert_eq!(lease.release().await, ReleaseOutcome::Released);

@@ -1,4 +1,4 @@
-//! No counter lives for ever.
+//! Counters expire.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use quorlock::{Redlock, ReleaseOutcome};
 use crate::common::eventually;
 use crate::{all_up, grant, masters, unguarded};
 
-/// So many resources, each locked once. `QUORLOCK_RESOURCES` says how many.
+/// `QUORLOCK_RESOURCES` overrides it.
 const RESOURCES: usize = 20_000;
 const AT_A_TIME: usize = 64;
 
@@ -29,7 +29,7 @@ async fn a_counter_that_has_expired_starts_ahead_of_where_it_was() {
     .await;
     let mut latest = grant(&request).await;
     assert!(before < latest, "{before}, then {latest}");
-    // Long enough for the counters to expire at different moments of a steady use.
+    // Long enough for counters in steady use to expire.
     let until = Instant::now() + Duration::from_millis(5_500);
     while Instant::now() < until {
         let token = grant(&request).await;
@@ -56,7 +56,7 @@ async fn many_resources_locked_once_leave_no_key_and_no_memory() {
     let locks = stream::iter(0..resources).map(|number| {
         let lock = redlock.lock(format!("resource/{number}"));
         async move {
-            // A machine that is busy with other things may take longer than a TTL.
+            // A busy machine may take longer than a TTL.
             let lease = lock.within(Duration::from_secs(60)).acquire().await.unwrap();
             assert!(lease.fencing_token().is_some());
             let outcome = lease.release().await;
@@ -87,8 +87,11 @@ async fn many_resources_locked_once_leave_no_key_and_no_memory() {
     let after = memory(&testbed).await;
     println!("memory (KiB) before {before:?}, at most {most:?}, after {after:?}");
     for ((before, most), after) in before.iter().zip(&most).zip(&after) {
-        assert!(most > before, "nothing was ever kept, so this shows nothing");
-        // What is left of the tables that the keys were in shrinks later, if at all.
+        assert!(
+            most > before,
+            "the nodes kept nothing, so this test shows nothing"
+        );
+        // The server's tables shrink later, if at all.
         assert!(
             after - before < (most - before) / 2 + 256,
             "{before} KiB, {most} KiB, {after} KiB"
@@ -96,7 +99,7 @@ async fn many_resources_locked_once_leave_no_key_and_no_memory() {
     }
 }
 
-/// Keys of locks and counters on all nodes, so without what nodes are told of their clients.
+/// Counts locks and counters on all nodes, but no records or registrations.
 async fn counters(testbed: &Testbed) -> i64 {
     let count =
         "return redis.call('DBSIZE') - #redis.call('KEYS', 'quorlock:#*') - #redis.call('KEYS', '*#client')";
@@ -108,7 +111,7 @@ async fn counters(testbed: &Testbed) -> i64 {
     keys
 }
 
-/// KiB in use by each node.
+/// Returns the size of each node's data in KiB.
 async fn memory(testbed: &Testbed) -> Vec<i64> {
     let mut all = Vec::new();
     for node in testbed.nodes() {

@@ -1,8 +1,8 @@
-//! Deliberate faults, each of which the tests must notice (`scripts/mutants`). The entries stand in the TOML files beside this
-//! one. A test here checks that one entry still applies: each text it replaces occurs exactly once.
+//! Deliberate faults, each of which the tests must notice (`scripts/mutants`). The TOML files in this folder list them. The tests
+//! here check that each entry still applies.
 //!
-//! With `QUORLOCK_MUTANTS_INTO=DIR`, the test also writes what the script needs into `DIR/<name>/`: the changed files under
-//! `tree/`, the test targets in `suites`, and the reason in `why`.
+//! With `QUORLOCK_MUTANTS_INTO=DIR`, they write the script's input into `DIR/<name>/`: the changed files under `tree/`, the test
+//! targets in `suites`, the reason in `why`.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -19,20 +19,20 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mutant {
-    /// What the code does wrong with the fault.
+    /// How the faulty code behaves.
     why: String,
     file: String,
     old: String,
     new: String,
-    /// Further edits that belong to the fault.
+    /// Further edits of the same fault.
     #[serde(default)]
     also: Vec<Edit>,
-    /// The test targets that must notice it, tried in this order until one fails; `unit` stands for the tests in `src/`.
+    /// The test targets that must notice the fault, tried in this order until one fails. `unit` stands for the tests in `src/`.
     #[serde(default = "simulations")]
     suites: Vec<String>,
 }
 
-/// Replaces `old`, which occurs exactly once in the file. Any white space in `old` matches any other.
+/// Replaces `old`, which must occur exactly once in the file. Any white space in `old` matches any other.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Edit {
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
 }
 
 impl Mutant {
-    /// Makes the edits. They are written only if there is a place for them.
+    /// Makes the edits, and writes them if there is a folder for them.
     fn apply(self, into: Option<&Path>) -> Result<(), Failed> {
         let is_there = |suite: &String| {
             let paths = [format!("tests/{suite}.rs"), format!("tests/{suite}/main.rs")];
@@ -90,7 +90,10 @@ impl Mutant {
             };
             let [place] = &places(&text, &old)[..] else {
                 let times = places(&text, &old).len();
-                return Err(format!("{file} has this {times} times, and not once:\n{old}").into());
+                return Err(format!(
+                    "{file} contains this text {times} times, and should contain it once:\n{old}"
+                )
+                .into());
             };
             let text = [&text[..place.start], &new, &text[place.end..]].concat();
             changed.insert(file, text);
@@ -109,7 +112,7 @@ impl Mutant {
     }
 }
 
-/// Where the text has these words, whatever white space is between them. No words are nowhere.
+/// Returns where the text contains these words, with any white space between them; nothing without words.
 fn places(text: &str, words: &str) -> Vec<Range<usize>> {
     let first = words.split_whitespace().next();
     let starts = first

@@ -1,4 +1,4 @@
-//! What the janitor keeps for a node that is away, until it comes back.
+//! Deletions kept for a node that is away.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,11 @@ use crate::common::unguarded;
 use crate::measure::Usage;
 use crate::{acquire, nothing_is_left, testbed};
 
-/// Long: what is kept is kept until then.
+/// Deletions are kept until then.
 const TTL: Duration = Duration::from_secs(600);
-/// As in `src/keys/cleanup.rs`, and what may be on its way there.
+/// As in `src/keys/cleanup/worker.rs`.
 const MOST_KEPT: usize = 100_000;
+/// Deletions that may be in flight besides.
 const ON_ITS_WAY: usize = 1_000;
 
 pub(crate) async fn leftovers(leases: usize) {
@@ -30,7 +31,7 @@ pub(crate) async fn leftovers(leases: usize) {
     away.stop().unwrap();
     let started = Instant::now();
     drop(leases);
-    // The others confirm, and the watchdogs end.
+    // The other nodes confirm, and the watchdogs end.
     let gone = async {
         while locks(&testbed.nodes()[0], count, &own).await + locks(&testbed.nodes()[1], count, &own).await
             > 0
@@ -38,13 +39,15 @@ pub(crate) async fn leftovers(leases: usize) {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(TTL, gone).await.expect("the rest is gone");
+    timeout(TTL, gone)
+        .await
+        .expect("the other nodes did not confirm the deletions in time");
     let dropped = Usage::now(&testbed).await;
     println!(
         "dropped    {dropped}: in {:.1?}, with a node that is away",
         started.elapsed()
     );
-    // Several tries of the node that is away.
+    // Long enough for several requests to that node.
     sleep(Duration::from_secs(3)).await;
     let kept = Usage::now(&testbed).await;
     println!(
@@ -60,22 +63,21 @@ pub(crate) async fn leftovers(leases: usize) {
     nothing_is_left(&testbed, &before).await;
     assert!(
         left <= count.saturating_sub(MOST_KEPT),
-        "{left} of {count} were forgotten"
+        "{left} of {count} locks were not deleted"
     );
     assert!(
         count - left <= MOST_KEPT + ON_ITS_WAY,
-        "{} were kept",
+        "{} deletions were kept",
         count - left
     );
-    // All are dropped at once: what is kept for the node is there before the leases' own tasks have ended.
+    // All leases are dropped at once: deletions are kept before the leases' tasks have ended.
     assert!(
         kept.memory <= held.memory + held.memory / 8 + (16 << 20),
-        "grown by leases that are dropped"
+        "dropping the leases took too much memory"
     );
 }
 
-/// Without their counters, of which there is one for each lease, and without what nodes keep about themselves and their clients.
-/// (`KEYS` would take too long.)
+/// Counts locks, without counters (one for each lease) and the node's own keys. (`KEYS` would take too long.)
 async fn locks(node: &TestNode, leases: usize, own: &[String]) -> usize {
     let size = node.command(&["DBSIZE"]).await.unwrap().as_int().unwrap();
     let exists: Vec<&str> = ["EXISTS"]
@@ -86,7 +88,7 @@ async fn locks(node: &TestNode, leases: usize, own: &[String]) -> usize {
     usize::try_from(size - own).unwrap() - leases
 }
 
-/// The keys that are no locks, and no counters.
+/// Neither locks nor counters.
 async fn own_keys(node: &TestNode) -> Vec<String> {
     let answer = node.command(&["KEYS", "quorlock:*#*"]).await.unwrap();
     let keys = answer.as_array().unwrap().iter();

@@ -1,4 +1,4 @@
-//! Leases with a watchdog each, on three nodes of which one hangs.
+//! Leases with watchdogs, on three nodes, one of which hangs.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::common::unguarded;
 use crate::measure::Usage;
 use crate::{AT_A_TIME, acquire, nothing_is_left, testbed};
 
-/// A third above what is measured.
+/// Most memory of a lease in bytes: a third above the measured value.
 const MOST_EACH: u64 = 9_500;
 /// Renewals come every third of it.
 const TTL: Duration = Duration::from_secs(60);
 const SHORT_TTL: Duration = Duration::from_secs(12);
 const MANY: usize = 50_000;
-/// Of each lease, what waits for a node that hangs: one renewal, until the node's time is up or it is known to hang.
+/// Most memory of a lease while a node hangs: one renewal, until its budget is over or the node is known to hang.
 const MOST_WAITING_EACH: u64 = 6_000;
 
 pub(crate) async fn renewed(count: usize) {
@@ -35,7 +35,7 @@ pub(crate) async fn renewed(count: usize) {
         "held       {held}: {count} leases in {:.1?}, {each} bytes each",
         started.elapsed()
     );
-    // A node that is slow for a moment has a second one meanwhile.
+    // A slow node may have a second connection.
     assert!(held.connections <= 2 * connected.connections);
 
     testbed.nodes()[2].stop().unwrap();
@@ -86,9 +86,9 @@ pub(crate) async fn renewed(count: usize) {
     println!("released in {:.1?}", started.elapsed());
     drop(redlock);
     nothing_is_left(&testbed, &before).await;
-    assert!(each <= MOST_EACH, "{each} bytes a lease");
+    assert!(each <= MOST_EACH, "a lease takes {each} bytes");
     assert!(
         waiting <= MOST_WAITING_EACH,
-        "{waiting} bytes a lease for a node that hangs"
+        "while a node hangs, a lease takes another {waiting} bytes"
     );
 }

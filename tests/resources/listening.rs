@@ -1,4 +1,4 @@
-//! Managers that wait for what somebody else holds: their connections for announcements.
+//! Managers that wait: their connections for announcements.
 
 use futures_util::future::join_all;
 use quorlock::testbed::TestNode;
@@ -9,9 +9,9 @@ use crate::measure::Usage;
 use crate::{nothing_is_left, testbed};
 
 const NODES: usize = 5;
-/// So many that what each takes stands out from what an allocator keeps.
+/// Enough for their memory to stand out.
 const MANAGERS: usize = 16;
-/// Of each manager, for all nodes. Two thirds of it are measured, to within a few percent.
+/// Most memory of a manager in bytes, for all nodes. Two thirds of it are measured, to within a few percent.
 const MOST_EACH: u64 = 1 << 20;
 
 pub(crate) async fn listen() {
@@ -31,17 +31,17 @@ pub(crate) async fn listen() {
         waiting.spawn(manager.lock("job").forever().acquire());
     }
     for node in testbed.nodes() {
-        eventually("all listen", async || listeners(node).await == MANAGERS).await;
+        eventually("all have subscribed", async || listeners(node).await == MANAGERS).await;
     }
     let listening = Usage::now(&testbed).await;
     let each = listening.each(&connected, MANAGERS);
     println!("listening  {listening}: {each} bytes each, for {NODES} nodes");
-    assert!(waiting.try_join_next().is_none(), "somebody got what is held");
+    assert!(waiting.try_join_next().is_none(), "a waiter got the held lock");
 
     waiting.shutdown().await;
     drop((lease, holder, managers));
     nothing_is_left(&testbed, &before).await;
-    assert!(each <= MOST_EACH, "{each} bytes a manager");
+    assert!(each <= MOST_EACH, "a manager takes {each} bytes");
 }
 
 async fn listeners(node: &TestNode) -> usize {

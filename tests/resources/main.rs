@@ -1,8 +1,8 @@
-//! What leases, waiters, connections for announcements and nodes that are away cost, and that nothing of it is left. Each in a process of its own, whose memory is
-//! measured.
+//! Memory of leases, waiters, connections for announcements, and nodes that are away; and that nothing of it stays. Each trial
+//! has its own process.
 //!
-//! `QUORLOCK_LEASES` says how many leases, and a tenth of that how many waiters; the figures in the documentation come from
-//! 100,000 (`make resources`).
+//! `QUORLOCK_LEASES` sets the number of leases; waiters are a tenth of it. The documented figures come from 100,000
+//! (`make resources`).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod away;
@@ -24,11 +24,11 @@ use quorlock::{Lease, Redlock};
 use tokio::task::JoinSet;
 
 const CHILD: &str = "QUORLOCK_RESOURCES_CHILD";
-/// For a look in passing.
+/// For a quick run.
 const LEASES: usize = 2_000;
-/// Under way at a time, when many are acquired or released.
+/// Acquires or releases at a time.
 const AT_A_TIME: usize = 256;
-/// For nodes to answer, however busy the machine is.
+/// Suffices on a busy machine.
 const BUDGET: Duration = Duration::from_secs(10);
 
 const TRIALS: [&str; 5] = [
@@ -72,7 +72,7 @@ fn run(trial: &str) {
     }
 }
 
-/// Masters that do not wait for a disk.
+/// Starts masters that do not wait for a disk.
 async fn testbed(nodes: usize) -> Testbed {
     let builder = Testbed::builder().nodes(nodes).arg("appendonly", "no");
     builder.start().await.unwrap()
@@ -95,7 +95,7 @@ async fn acquire(redlock: &Redlock, count: usize, ttl: Duration) -> Vec<Lease> {
     leases
 }
 
-/// Waits until nothing is held that was not held before.
+/// Waits until nothing is left that was not there before.
 async fn nothing_is_left(testbed: &Testbed, before: &Usage) {
     common::eventually("nothing is left", async || {
         Usage::now(testbed).await.holds_no_more_than(before)

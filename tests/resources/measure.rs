@@ -1,4 +1,4 @@
-//! What this process has and holds.
+//! What this process uses.
 
 use std::fmt;
 use std::fs;
@@ -6,14 +6,13 @@ use std::fs;
 use quorlock::testbed::Testbed;
 use tokio::runtime::Handle;
 
-/// Everything that could be left behind, and the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     /// Resident, in bytes.
     pub(crate) memory: u64,
     pub(crate) tasks: usize,
     pub(crate) files: usize,
-    /// Of all nodes that answer.
+    /// To all nodes that answer.
     pub(crate) connections: usize,
 }
 
@@ -24,7 +23,7 @@ impl Usage {
             let Ok(answer) = node.command(&["CLIENT", "LIST"]).await else {
                 continue;
             };
-            // Less the one that asks, and those that asked a moment ago.
+            // Without those that ask.
             let asking = |line: &&str| !line.contains("cmd=client|list");
             connections += answer.as_str().unwrap().lines().filter(asking).count();
         }
@@ -36,12 +35,11 @@ impl Usage {
         }
     }
 
-    /// Whether nothing is left that was not there before. Allocators keep memory, so that is not looked at.
+    /// Returns whether nothing new is left. Allocators keep memory, so it is not compared.
     pub(crate) fn holds_no_more_than(&self, before: &Usage) -> bool {
         self.tasks <= before.tasks && self.files <= before.files && self.connections <= before.connections
     }
 
-    /// Memory for each of so many.
     pub(crate) fn each(&self, before: &Usage, count: usize) -> u64 {
         self.memory.saturating_sub(before.memory) / count as u64
     }

@@ -1,4 +1,4 @@
-//! Waiters for resources that others hold: each asks the nodes again and again.
+//! Waiters for held resources, which poll the nodes.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use crate::measure::{Usage, resident};
 use crate::{BUDGET, acquire, nothing_is_left, testbed};
 
-/// A third above what is measured.
+/// Most memory of a waiter in bytes: a third above the measured value.
 const MOST_EACH: u64 = 12_000;
 const TTL: Duration = Duration::from_secs(60);
-/// So that some thousand ask a second, however many there are.
+/// Sets the back-off so that all waiters together ask about a thousand times a second.
 const PACE: Duration = Duration::from_millis(1);
 
 pub(crate) async fn wait(waiters: usize, resources: usize) {
@@ -52,12 +52,12 @@ pub(crate) async fn wait(waiters: usize, resources: usize) {
         "waiting    {waited}: {waiters} for {:.1?}, at most {each} bytes each",
         started.elapsed()
     );
-    // A node that is slow for a moment has a second one meanwhile.
+    // A slow node may have a second connection.
     assert!(waited.connections <= 2 * held.connections);
-    assert!(waiting.try_join_next().is_none(), "somebody got what is held");
+    assert!(waiting.try_join_next().is_none(), "a waiter got a held lock");
 
     drop(leases);
-    // Some get it, in turn; all others are called off.
+    // Some get the lock in turn. All others are cancelled.
     for _ in 0..resources.clamp(1, 10) {
         let lease = waiting.join_next().await.unwrap().unwrap().unwrap();
         let _ = lease.release().await;
@@ -66,5 +66,5 @@ pub(crate) async fn wait(waiters: usize, resources: usize) {
     redlock.shutdown().await;
     drop(redlock);
     nothing_is_left(&testbed, &before).await;
-    assert!(each <= MOST_EACH, "{each} bytes a waiter");
+    assert!(each <= MOST_EACH, "a waiter takes {each} bytes");
 }

@@ -1,4 +1,4 @@
-//! The page about stores shows the files that the tests run, to the letter.
+//! The page about stores shows the tested files word for word.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn the_page_shows_what_is_tested() {
             let block = format!("```{kind}\n{text}```");
             assert!(
                 page.contains(&block),
-                "docs/stores.md does not show {}",
+                "docs/stores.md does not show {} as it is",
                 path.display()
             );
             shown += 1;

@@ -1,4 +1,4 @@
-//! Several statements of one hold, and inserts: behind a row that stands for the resource.
+//! Several statements under one lease, and inserts, guarded by a row for the resource.
 
 use futures_util::future::join_all;
 use quorlock::FencingToken;
@@ -10,7 +10,7 @@ use crate::{assert_never_back, blocked, dealt, is_stale, pid, store, token};
 
 const RESOURCE: &str = "invoice:42";
 
-/// Who has appended, in the order of the rows' numbers.
+/// Returns the payments' tokens, in the order of the rows.
 async fn appended(client: &Client) -> Vec<FencingToken> {
     let rows = client
         .query("SELECT fencing_token FROM payments ORDER BY id", &[])
@@ -22,7 +22,7 @@ async fn appended(client: &Client) -> Vec<FencingToken> {
         .collect()
 }
 
-/// Two rows of one transaction.
+/// Inserts two rows in one transaction. Returns whether they were admitted.
 async fn pay_twice(client: &mut Client, token: FencingToken) -> bool {
     let transaction = match begin(client, RESOURCE, token).await {
         Ok(transaction) => transaction,
@@ -39,15 +39,21 @@ async fn pay_twice(client: &mut Client, token: FencingToken) -> bool {
 #[tokio::test]
 async fn a_transaction_is_the_newest_holders_or_nobodys() {
     let (_database, mut client) = store().await;
-    assert!(pay_twice(&mut client, token(33)).await, "the first ever");
-    assert!(pay_twice(&mut client, token(33)).await, "the same hold");
+    assert!(
+        pay_twice(&mut client, token(33)).await,
+        "the first transaction was refused"
+    );
+    assert!(
+        pay_twice(&mut client, token(33)).await,
+        "the same holder was refused"
+    );
     assert!(!pay_twice(&mut client, token(32)).await);
     assert!(pay_twice(&mut client, token(34)).await);
     assert!(!pay_twice(&mut client, token(33)).await);
     let tokens: Vec<_> = appended(&client).await.iter().map(|token| token.get()).collect();
     assert_eq!(tokens, [33, 33, 33, 33, 34, 34]);
 
-    // Another resource has tokens of its own.
+    // Each resource has its own tokens.
     assert!(!is_stale(begin(&mut client, "invoice:43", token(1)).await));
 }
 
@@ -59,7 +65,7 @@ async fn a_refused_transaction_holds_nobody_up() {
     let transaction = begin(&mut newer, RESOURCE, token(34)).await.unwrap();
     transaction.commit().await.unwrap();
     assert!(is_stale(begin(&mut older, RESOURCE, token(33)).await));
-    // Its connection lives on, outside any transaction.
+    // The refused holder's connection lives on.
     assert!(pay_twice(&mut newer, token(34)).await);
     assert!(pay_twice(&mut older, token(35)).await);
 }
@@ -86,7 +92,7 @@ async fn without_a_token_nothing_is_admitted() {
             .await;
         assert_eq!(append.unwrap_err().code(), Some(&SqlState::NOT_NULL_VIOLATION));
         assert_eq!(appended(&client).await, []);
-        // And once more when there is a row to be in conflict with.
+        // The next round has a row to conflict with.
         client.query_one(FENCE, &[&RESOURCE, &Some(33i64)]).await.unwrap();
     }
 }
@@ -99,14 +105,14 @@ async fn an_insert_that_looks_for_newer_rows_by_itself_checks_nothing() {
         WHERE NOT EXISTS (SELECT FROM payments WHERE fencing_token > $1)";
     let transaction = older.transaction().await.unwrap();
     assert_eq!(transaction.execute(naive, &[&33i64]).await.unwrap(), 1);
-    // There is no row yet that both could meet at, so neither waits.
+    // There is no row yet at which both could meet, so neither waits.
     assert_eq!(client.execute(naive, &[&34i64]).await.unwrap(), 1);
     transaction.commit().await.unwrap();
     let visible = client.query("SELECT FROM payments", &[]).await.unwrap();
     assert_eq!(
         visible.len(),
         2,
-        "the older one became visible after the newer one"
+        "expected this insert to admit the older holder, too"
     );
 }
 
@@ -158,7 +164,7 @@ async fn whatever_the_order_of_writers_no_row_is_appended_after_a_newer_one() {
             let mut client = database.connect().await;
             let mut told = Vec::new();
             for token in tokens {
-                // Half of them in transactions, half in single statements.
+                // Half of the writers use transactions.
                 if number % 2 == 0 {
                     if pay_twice(&mut client, token).await {
                         told.extend([token, token]);

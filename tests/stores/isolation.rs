@@ -1,4 +1,4 @@
-//! The patterns at other isolation levels: still right, at the price of errors that are to be retried.
+//! Stricter isolation levels: the patterns are still correct, but errors must be retried.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
@@ -8,7 +8,7 @@ use crate::{store, token};
 
 const LEVELS: [IsolationLevel; 2] = [IsolationLevel::RepeatableRead, IsolationLevel::Serializable];
 
-/// A transaction whose snapshot is taken.
+/// Begins a transaction and takes its snapshot.
 async fn begun(client: &mut Client, level: IsolationLevel) -> Transaction<'_> {
     let transaction = client
         .build_transaction()

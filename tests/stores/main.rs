@@ -1,4 +1,4 @@
-//! Stores that check fencing tokens: the very SQL and Lua of `examples/stores`, on real servers.
+//! Stores that check fencing tokens: `examples/stores` on real servers.
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -25,7 +25,7 @@ pub(crate) fn token(value: u64) -> FencingToken {
     FencingToken::new(value).unwrap()
 }
 
-/// A database with the tables of the examples, and a connection to it.
+/// Returns a database with the tables of the examples, and a connection to it.
 pub(crate) async fn store() -> (Database, Client) {
     let database = Database::create().await;
     let client = database.connect().await;
@@ -33,7 +33,7 @@ pub(crate) async fn store() -> (Database, Client) {
     (database, client)
 }
 
-/// Refused because a newer holder has written, and for no other reason.
+/// Returns whether a write was refused because a newer holder has written. Panics on other errors.
 pub(crate) fn is_stale<T>(result: Result<T, WriteError>) -> bool {
     match result {
         Ok(_) => false,
@@ -42,7 +42,6 @@ pub(crate) fn is_stale<T>(result: Result<T, WriteError>) -> bool {
     }
 }
 
-/// The process that serves this connection.
 pub(crate) async fn pid(client: &Client) -> i32 {
     client
         .query_one("SELECT pg_backend_pid()", &[])
@@ -51,23 +50,23 @@ pub(crate) async fn pid(client: &Client) -> i32 {
         .get(0)
 }
 
-/// Waits until the connection served by `pid` waits for a lock of another one.
+/// Waits until this connection waits for another one's lock.
 pub(crate) async fn blocked(observer: &Client, pid: i32) {
     let waits = "SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted";
-    eventually("it waits for the other transaction", || async {
+    eventually("the connection waits for the other transaction", || async {
         observer.query_one(waits, &[&pid]).await.unwrap().get::<_, i64>(0) > 0
     })
     .await;
 }
 
-/// The tokens 1 to `writers * each`, in random order, dealt to the writers.
+/// Deals the tokens 1 to `writers * each` in random order.
 pub(crate) fn dealt(writers: usize, each: usize) -> Vec<Vec<FencingToken>> {
     let mut tokens: Vec<_> = (1..=(writers * each) as u64).map(token).collect();
     fastrand::shuffle(&mut tokens);
     tokens.chunks(each).map(<[_]>::to_vec).collect()
 }
 
-/// That the store took, in this order, what some writers were told it took: never an older one after a newer one.
+/// Checks that the store took the writes that writers were told it took, no older one after a newer one.
 pub(crate) fn assert_never_back(taken: &[FencingToken], mut told: Vec<FencingToken>, newest: FencingToken) {
     assert!(taken.is_sorted(), "{taken:?}");
     told.sort();

@@ -1,4 +1,4 @@
-//! Redis as the store: a hash that carries the token of its last writer, behind a script.
+//! Redis as the store: a hash with its last writer's token, changed by a script.
 
 use futures_util::future::join_all;
 use quorlock::testbed::Testbed;
@@ -28,13 +28,13 @@ impl Store {
         ask(&self.url, &args).await
     }
 
-    /// Whether it was written.
+    /// Returns whether the value was written.
     async fn set(&self, token: impl ToString, value: &str) -> redis::RedisResult<bool> {
         let token = token.to_string();
         self.ask(&["EVAL", FENCED_SET, "1", KEY, &token, value]).await
     }
 
-    /// What is read to be written back.
+    /// Reads before a write. Older holders are refused from then on.
     async fn get(&self, token: impl ToString) -> redis::RedisResult<Option<String>> {
         let token = token.to_string();
         self.ask(&["EVAL", FENCED_GET, "1", KEY, &token]).await
@@ -66,7 +66,7 @@ async fn an_older_holder_is_refused_and_the_same_one_is_not() {
     store.testbed.shutdown().await;
 }
 
-/// From the newer holder's read on, the older one is too late, though nothing has been written yet.
+/// Once the newer holder has read, the older one is refused, even before the newer one writes.
 #[tokio::test]
 async fn who_reads_to_write_back_is_not_overtaken_in_between() {
     let store = Store::start().await;
@@ -83,7 +83,7 @@ async fn who_reads_to_write_back_is_not_overtaken_in_between() {
     assert!(store.set(33, "200").await.unwrap());
     store.assert_kept("200", 33).await;
 
-    // Read without the token: the older holder's deposit is admitted, and then lost.
+    // After a read without the token, the older holder's deposit is lost.
     let read: String = store.ask(&["HGET", KEY, "value"]).await.unwrap();
     assert!(store.set(33, "300").await.unwrap());
     assert!(store.set(34, &read).await.unwrap());
@@ -159,7 +159,7 @@ async fn what_is_no_guard_is_not_written_over() {
 async fn the_guard_lasts_as_long_as_the_hash_and_no_longer() {
     let store = Store::start().await;
     assert!(store.set(34, "new").await.unwrap());
-    // Without its value it still guards. Without the key, by an expiry for one, nothing does.
+    // A hash without its value still guards, until it expires.
     store.ask::<()>(&["HDEL", KEY, "value"]).await.unwrap();
     assert!(!store.set(33, "stale").await.unwrap());
     store.ask::<()>(&["PEXPIRE", KEY, "0"]).await.unwrap();
@@ -175,7 +175,7 @@ async fn whatever_the_order_of_writers_it_judges_as_a_fence_gate_does() {
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         let mut told = Vec::new();
         for token in tokens {
-            // The number that the attempt has among all attempts, in the same transaction.
+            // Numbers the attempt, in the transaction of its write.
             let (number, written): (u64, bool) = redis::pipe()
                 .atomic()
                 .cmd("INCR")

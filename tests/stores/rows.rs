@@ -1,4 +1,4 @@
-//! A row that carries the token of its last writer: one guarded UPDATE.
+//! A row with its last writer's token: one guarded UPDATE.
 
 use futures_util::future::join_all;
 use tokio_postgres::Client;
@@ -47,7 +47,7 @@ async fn without_a_token_nothing_is_written() {
     }
 }
 
-/// From the newer holder's read on, the older one is too late, though nothing has been written yet.
+/// Once the newer holder has read, the older one is refused, even before the newer one writes.
 #[tokio::test]
 async fn who_reads_to_write_back_is_not_overtaken_in_between() {
     let (_database, client) = store().await;
@@ -59,7 +59,7 @@ async fn who_reads_to_write_back_is_not_overtaken_in_between() {
     set_status(&client, token(34), 42, "sent, paid").await.unwrap();
     assert_eq!(invoice(&client).await, ("sent, paid".into(), 34));
 
-    // Read without the token: the older holder is admitted in between, and what it wrote is lost.
+    // After a read without the token, the older holder's write is lost.
     let (read, _) = invoice(&client).await;
     set_status(&client, token(34), 42, "sent, paid, rated")
         .await
@@ -70,7 +70,7 @@ async fn who_reads_to_write_back_is_not_overtaken_in_between() {
     assert_eq!(invoice(&client).await.0, "sent, paid, shipped");
 }
 
-/// As a command of `quorlock run` would do it.
+/// Runs the script as `quorlock run` would.
 #[tokio::test]
 async fn a_script_is_told_when_it_is_refused() {
     let (database, client) = store().await;
@@ -96,7 +96,7 @@ async fn a_script_is_told_when_it_is_refused() {
         let errors = String::from_utf8(output.stderr).unwrap();
         assert!(errors.contains(said), "{token:?}: {errors}");
         match code {
-            // What a shell makes of an empty variable differs.
+            // Shells differ in how they treat an empty variable.
             2 => assert!(!output.status.success()),
             code => assert_eq!(output.status.code(), Some(code), "{token:?}: {errors}"),
         }
@@ -116,20 +116,20 @@ async fn looking_first_and_writing_then_loses_what_the_guarded_update_keeps() {
     open_invoice(&newer).await;
     let mut older = database.connect().await;
 
-    // A transaction does not help: at READ COMMITTED, it does not keep what it has read from changing.
+    // A transaction does not help: at READ COMMITTED, rows may change after a read.
     let transaction = older.transaction().await.unwrap();
     let seen = transaction
         .query_one("SELECT fencing_token FROM invoices WHERE id = 42", &[])
         .await
         .unwrap();
-    assert!(seen.get::<_, i64>(0) <= 33, "so it is fine to write?");
+    assert!(seen.get::<_, i64>(0) <= 33, "the row already has a newer token");
 
-    // This holder is paused, its lease expires, the next one comes and writes.
+    // This holder is paused, and the next one writes.
     set_status(&newer, token(34), 42, "paid").await.unwrap();
 
-    // The guarded update notices, also now.
+    // The guarded update is refused.
     assert!(is_stale(set_status(&transaction, token(33), 42, "void").await));
-    // The one that relies on what it saw overwrites the newer state, and takes the token back.
+    // An update that relies on the earlier check overwrites the newer state, and lowers the token.
     transaction
         .batch_execute("UPDATE invoices SET status = 'void', fencing_token = 33 WHERE id = 42")
         .await
@@ -165,7 +165,7 @@ async fn an_older_holder_that_waits_for_a_newer_one_is_judged_by_what_that_one_l
 async fn whatever_the_order_of_writers_the_row_never_goes_back() {
     let (database, client) = store().await;
     open_invoice(&client).await;
-    // A trigger runs while its transaction has the row, so its numbers are in the order of the commits.
+    // A trigger runs while its transaction locks the row, so numbers follow the order of commits.
     let audit = "
         CREATE TABLE audit (number BIGINT GENERATED ALWAYS AS IDENTITY, fencing_token BIGINT NOT NULL);
         CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

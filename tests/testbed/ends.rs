@@ -1,4 +1,4 @@
-//! However it ends, nothing is left.
+//! A testbed leaves nothing behind, however it ends.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ fn pids(testbed: &Testbed) -> Vec<u32> {
 
 fn assert_gone(pids: &[u32], folder: &Path) {
     for &pid in pids {
-        assert!(!exists(pid), "server {pid} is still there");
+        assert!(!exists(pid), "server {pid} still runs");
     }
     assert!(!folder.exists(), "{} is still there", folder.display());
 }
@@ -35,8 +35,8 @@ async fn drop_and_shutdown_leave_nothing() {
             0 => drop(testbed),
             1 => testbed.shutdown().await,
             _ => {
-                drop(testbed.shutdown()); // goes on
-                eventually("gone", || async { !folder.exists() }).await;
+                drop(testbed.shutdown()); // the shutdown goes on
+                eventually("the folder is gone", || async { !folder.exists() }).await;
             }
         }
         assert_gone(&pids, &folder);
@@ -99,7 +99,7 @@ async fn neither_ctrl_c_nor_a_lost_guard_matters() {
             .success()
     );
     drop(testbed);
-    eventually("the server gone", || async { !exists(pids[0]) }).await;
+    eventually("the server has ended", || async { !exists(pids[0]) }).await;
     assert_gone(&pids, &folder);
 }
 
@@ -148,13 +148,13 @@ fn outlives_a_current_thread_runtime() {
         testbed.nodes()[1].restart(Data::Wipe).await.unwrap();
     });
     let (pids, folder) = (pids(&testbed), testbed.folder().to_owned());
-    drop(testbed); // no runtime at all
+    drop(testbed); // outside of any runtime
     assert_gone(&pids, &folder);
 }
 
 const CHILD: &str = "QUORLOCK_TESTBED_TEST_CHILD";
 
-/// Not a test of its own: what `a_killed_parent_leaves_nothing` runs and kills.
+/// The process that `a_killed_parent_leaves_nothing` starts and kills.
 #[tokio::test]
 async fn child_that_waits_to_be_killed() {
     if env::var_os(CHILD).is_none() {
@@ -180,7 +180,7 @@ async fn a_killed_parent_leaves_nothing() {
         .lines()
         .map(Result::unwrap)
         .find(|line| line.starts_with("TESTBED "))
-        .expect("the child starts a testbed");
+        .expect("the child did not start a testbed");
     let mut words = line.split(' ').skip(1);
     let folder = PathBuf::from(words.next().unwrap());
     let pids: Vec<u32> = words.map(|pid| pid.parse().unwrap()).collect();
@@ -189,18 +189,21 @@ async fn a_killed_parent_leaves_nothing() {
 
     child.kill().unwrap();
     child.wait().unwrap();
-    eventually("all gone", || async {
+    eventually("the servers and their folder are gone", || async {
         !pids.iter().any(|&pid| exists(pid)) && !folder.exists()
     })
     .await;
-    eventually("no guards", || async { processes_naming(&folder).is_empty() }).await;
+    eventually("the guards have ended", || async {
+        processes_naming(&folder).is_empty()
+    })
+    .await;
 }
 
 fn unique(what: &str) -> String {
     format!("quorlock-test-{what}-{}", std::process::id())
 }
 
-/// Command lines of running processes that contain `what`.
+/// Returns command lines that contain `what`.
 fn processes_naming(what: &Path) -> Vec<String> {
     let what = what.to_str().unwrap();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();

@@ -14,13 +14,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Long enough for anything that is going to happen, on any machine.
+/// How long to wait for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Long enough to notice what should not happen. Too short can only miss a bug, not report one.
+/// How long to watch for what must not happen. A shorter time can only hide a bug.
 pub(crate) const MOMENT: Duration = Duration::from_millis(150);
 
 pub(crate) fn exists(pid: u32) -> bool {
-    // A zombie whose parent is slow to collect it is gone for all purposes.
+    // A zombie counts as gone.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     !status.is_empty() && !status.contains("State:\tZ")
 }
@@ -28,7 +28,7 @@ pub(crate) fn exists(pid: u32) -> bool {
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
     let give_up = Instant::now() + PATIENCE;
     while !is().await {
-        assert!(Instant::now() < give_up, "never: {what}");
+        assert!(Instant::now() < give_up, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -44,7 +44,7 @@ pub(crate) async fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(b"PING\r\n").await?;
     timeout(PATIENCE, read_pong(stream))
         .await
-        .expect("an answer or an error")
+        .expect("neither an answer nor an error came in time")
 }
 
 pub(crate) async fn proxied() -> Testbed {

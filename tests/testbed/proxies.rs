@@ -1,4 +1,4 @@
-//! Networks that are slow, broken, or swallow everything.
+//! Networks that are slow, broken, or swallow all bytes.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ async fn delay_is_added_without_limiting_throughput() {
         sent.elapsed()
     );
 
-    // 100 requests in separate packets: one after the other they would take 10 s.
+    // One after the other, they would take 10 s.
     let sent = Instant::now();
     for _ in 0..100 {
         stream.write_all(b"PING\r\n").await.unwrap();
@@ -45,7 +45,7 @@ async fn delay_is_added_without_limiting_throughput() {
     ping(&mut stream).await.unwrap();
 }
 
-/// Timers tick once in a millisecond, so that a wait for none would take one, each way.
+/// Timers tick once in a millisecond, so a wait for zero would add one each way.
 #[tokio::test]
 async fn without_a_delay_none_is_added() {
     let testbed = proxied().await;
@@ -55,7 +55,7 @@ async fn without_a_delay_none_is_added() {
     direct.set_nodelay(true).unwrap();
     let mut streams = [direct, proxied];
     let mut took = [Vec::new(), Vec::new()];
-    // In turns, so that both have the same machine.
+    // In turns, so that load delays both alike.
     for _ in 0..200 {
         for (stream, took) in streams.iter_mut().zip(&mut took) {
             let sent = Instant::now();
@@ -142,7 +142,7 @@ async fn new_connections_lead_to_another_server_and_open_ones_stay() {
     let mut old = client(&testbed).await;
     proxy.lead_to(other.direct_addr());
     let mut new = client(&testbed).await;
-    // What ends connections or heals the network changes nothing about it.
+    // Healing the network does not change where connections lead.
     proxy.heal();
     for (stream, server) in [(&mut old, node), (&mut new, other)] {
         stream.write_all(b"INCR n\r\n").await.unwrap();
@@ -209,7 +209,7 @@ async fn one_way_black_holes() {
 
     proxy.blackhole_from_server();
     stream.write_all(b"INCR n\r\n").await.unwrap();
-    eventually("executed", || async {
+    eventually("the server has executed the request", || async {
         node.command(&["GET", "n"]).await.unwrap().as_int() == Some(1)
     })
     .await;
@@ -249,7 +249,7 @@ async fn a_proxy_survives_its_server() {
     let ended = timeout(PATIENCE, old.read_to_end(&mut bytes)).await.unwrap();
     assert!(ended.is_err() || bytes.is_empty());
     drop(old);
-    // Accepted, then reset: it depends on the moment which of the two the client sees.
+    // The proxy may accept before it resets.
     if let Ok(mut new) = TcpStream::connect(node.addr()).await {
         assert!(timeout(PATIENCE, new.read_u8()).await.unwrap().is_err());
     }

@@ -1,4 +1,4 @@
-//! Servers: started, stopped, restarted, and how they are set up.
+//! Servers: settings, start, stop and restart.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -85,7 +85,7 @@ async fn a_restart_comes_to_its_end_without_its_caller() {
     let node = &testbed.nodes()[0];
     let first = node.pid();
     assert!(timeout(Duration::ZERO, node.restart(Data::Keep)).await.is_err());
-    eventually("restarted", || async {
+    eventually("the server has restarted", || async {
         node.pid().is_some() && node.pid() != first
     })
     .await;
@@ -115,12 +115,12 @@ async fn a_stopped_server_answers_after_it_is_resumed() {
 async fn a_server_that_ends_by_itself_is_noticed() {
     let testbed = Testbed::start(1).await.unwrap();
     let node = &testbed.nodes()[0];
-    // It closes the connection instead of answering.
+    // The server closes the connection.
     assert!(matches!(
         node.command(&["SHUTDOWN"]).await,
         Err(TestbedError::Connection { .. })
     ));
-    eventually("no pid", || async { node.pid().is_none() }).await;
+    eventually("the node has no pid", || async { node.pid().is_none() }).await;
     node.restart(Data::Keep).await.unwrap();
     assert!(node.pid().is_some());
 }

@@ -1,4 +1,4 @@
-//! W2, T5: announcements of releases, on connections of their own.
+//! Announcements of releases, over connections of their own (W2, T5).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -17,7 +17,6 @@ use crate::{PATIENCE, calls, connect, eventually, testbed};
 
 const CHANNEL: &str = "quorlock:job#free";
 
-/// How many listen to the channel of "job".
 async fn listeners(node: &TestNode) -> i64 {
     let reply = node.command(&["PUBSUB", "NUMSUB", CHANNEL]).await.unwrap();
     reply.as_array().unwrap()[1].as_int().unwrap()
@@ -25,14 +24,14 @@ async fn listeners(node: &TestNode) -> i64 {
 
 async fn all_listen(testbed: &Testbed, listeners_each: i64) {
     for node in testbed.nodes() {
-        eventually("it is listened to", async || {
+        eventually("the expected number of clients has subscribed", async || {
             listeners(node).await == listeners_each
         })
         .await;
     }
 }
 
-/// How often locks were asked for. What clients ask of nodes in the background is sent by `EVAL`.
+/// Returns how often the nodes have run the lock script. Clients look at their nodes by `EVAL`, which is not counted.
 async fn asked(testbed: &Testbed) -> u64 {
     let mut asked = 0;
     for node in testbed.nodes() {
@@ -41,7 +40,7 @@ async fn asked(testbed: &Testbed) -> u64 {
     asked
 }
 
-/// Connections that do nothing but listen.
+/// Returns how many connections only subscribe.
 async fn ears(node: &TestNode) -> usize {
     let list = node.command(&["CLIENT", "LIST", "TYPE", "PUBSUB"]).await.unwrap();
     list.as_str()
@@ -51,7 +50,7 @@ async fn ears(node: &TestNode) -> usize {
         .count()
 }
 
-/// Somebody hears of its releases, and may want the lock. (Here, it is an operator who watches what is published.)
+/// A process whose releases are heard (here by an operator) subscribes for a while, to learn of waiters.
 #[tokio::test]
 async fn a_process_that_is_heard_listens_for_a_while() {
     let testbed = testbed(3, false).await;
@@ -60,7 +59,7 @@ async fn a_process_that_is_heard_listens_for_a_while() {
         let mut client = TcpStream::connect(node.addr()).await.unwrap();
         client.write_all(b"PSUBSCRIBE *\r\n").await.unwrap();
         watching.push(client);
-        eventually("it watches", async || {
+        eventually("the operator has subscribed", async || {
             node.command(&["PUBSUB", "NUMPAT"]).await.unwrap().as_int() == Some(1)
         })
         .await;
@@ -70,7 +69,7 @@ async fn a_process_that_is_heard_listens_for_a_while() {
     all_listen(&testbed, 0).await;
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     for node in testbed.nodes() {
-        eventually("it has listened", async || calls(node, "subscribe").await == 1).await;
+        eventually("holder subscribed", async || calls(node, "subscribe").await == 1).await;
     }
     all_listen(&testbed, 0).await;
 }
@@ -80,11 +79,15 @@ async fn who_waits_elsewhere_is_told_and_does_not_ask_before() {
     let testbed = testbed(3, false).await;
     let (holder, waiter) = (connect(&testbed).await, connect(&testbed).await);
     let lease = holder.lock("job").watchdog(false).acquire().await.unwrap();
-    assert_eq!(ears(&testbed.nodes()[0]).await, 0, "nobody waits");
+    assert_eq!(
+        ears(&testbed.nodes()[0]).await,
+        0,
+        "a process subscribes although none waits"
+    );
     let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
     all_listen(&testbed, 1).await;
-    // It has asked once more since it listens, or is about to.
-    eventually("it sleeps", async || {
+    // The waiter asks once more when it has subscribed (W2).
+    eventually("the waiter stops asking", async || {
         let before = asked(&testbed).await;
         sleep(5 * MOMENT).await;
         asked(&testbed).await == before
@@ -92,8 +95,7 @@ async fn who_waits_elsewhere_is_told_and_does_not_ask_before() {
     .await;
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     let lease = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
-    // When nobody waits any more, nobody listens, and after a while there is no connection for it either: who has it is no
-    // longer waiting.
+    // Without waiters, the subscriptions end, and their connections a while later.
     all_listen(&testbed, 0).await;
     for node in testbed.nodes() {
         eventually("the connection is closed", async || ears(node).await == 0).await;
@@ -111,7 +113,7 @@ async fn a_hung_node_and_a_dead_one_do_not_keep_anybody_from_hearing() {
         let lease = holder.lock("job").forever().acquire().await.unwrap();
         let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
         for node in &testbed.nodes()[2..] {
-            eventually("it is listened to", async || listeners(node).await >= 1).await;
+            eventually("the waiter has subscribed", async || listeners(node).await >= 1).await;
         }
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
         let lease = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
@@ -119,7 +121,7 @@ async fn a_hung_node_and_a_dead_one_do_not_keep_anybody_from_hearing() {
     }
 }
 
-/// Some who want it, each with a manager of its own, each so many times; never two at a time.
+/// Lets each manager take the lock this many times. Panics if two hold it at once.
 async fn contend(managers: Vec<Redlock>, times: usize) {
     let held = Arc::new(AtomicBool::new(false));
     let mut lives = JoinSet::new();
@@ -128,7 +130,7 @@ async fn contend(managers: Vec<Redlock>, times: usize) {
         lives.spawn(async move {
             for _ in 0..times {
                 let lease = manager.lock("job").forever().acquire().await.unwrap();
-                assert!(!held.swap(true, SeqCst), "two at a time");
+                assert!(!held.swap(true, SeqCst), "two holders at once");
                 tokio::task::yield_now().await;
                 held.store(false, SeqCst);
                 assert_eq!(lease.release().await, ReleaseOutcome::Released);
@@ -143,7 +145,7 @@ async fn contend(managers: Vec<Redlock>, times: usize) {
     timeout(4 * PATIENCE, all).await.unwrap();
 }
 
-/// They have said that they wait. Each would be waited for again and again if it was merely counted.
+/// Frozen processes have announced that they wait. Each costs one slot only, because a release takes it off every list.
 #[tokio::test]
 async fn processes_that_stand_still_cost_hardly_anything() {
     let testbed = testbed(3, false).await;
@@ -160,11 +162,11 @@ async fn processes_that_stand_still_cost_hardly_anything() {
     let live = vec![holder, connect(&testbed).await, connect(&testbed).await];
     let began = Instant::now();
     contend(live, 50).await;
-    println!("150 grants beside 20 that stand still: {:?}", began.elapsed());
+    println!("150 grants beside 20 frozen waiters: {:?}", began.elapsed());
     assert!(began.elapsed() < PATIENCE);
 }
 
-/// What is cut is made again, and what was missed meanwhile is asked about.
+/// Cut connections are opened again, and waiters ask about missed releases.
 #[tokio::test]
 async fn connections_for_announcements_may_be_cut_at_any_time() {
     let testbed = testbed(3, false).await;
@@ -187,7 +189,7 @@ async fn connections_for_announcements_may_be_cut_at_any_time() {
     assert!(calls(&testbed.nodes()[0], "subscribe").await > 10);
 }
 
-/// A refused subscription must not be taken for the answer to anything else: locks stay right, and pass at the back-off rate.
+/// A refused subscription must not be taken for another command's reply. Locks pass at the back-off rate.
 #[tokio::test]
 async fn users_without_the_right_to_listen_or_to_announce_have_locks_all_the_same() {
     for missing in ["-subscribe", "-publish", "resetchannels", "-pubsub"] {
@@ -211,7 +213,7 @@ async fn users_without_the_right_to_listen_or_to_announce_have_locks_all_the_sam
             "{missing}"
         );
         if missing == "-publish" {
-            // Found out late, unless somebody of the same process waits, or it has not been waited for long.
+            // A waiter elsewhere would find the lock only with its next poll, after up to 16 s.
             let lease = managers[0].lock("job").acquire().await.unwrap();
             assert_eq!(lease.release().await, ReleaseOutcome::Released);
         } else {
@@ -223,12 +225,12 @@ async fn users_without_the_right_to_listen_or_to_announce_have_locks_all_the_sam
     }
 }
 
-/// Anybody may publish there.
+/// Any client may publish in the channel.
 #[tokio::test]
 async fn what_is_no_announcement_is_ignored() {
     let testbed = testbed(3, false).await;
     let (holder, waiter) = (connect(&testbed).await, connect(&testbed).await);
-    // No renewal, which would count as well.
+    // No watchdog: its renewals would be counted.
     let lease = holder.lock("job").watchdog(false).acquire().await.unwrap();
     let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
     all_listen(&testbed, 1).await;
@@ -253,15 +255,15 @@ async fn what_is_no_announcement_is_ignored() {
     }
     sleep(3 * MOMENT).await;
     assert_eq!(asked(&testbed).await, before);
-    // What looks like one makes it ask, once, and it finds out. (It may delete behind what it has asked for in vain.)
+    // A forged announcement makes the waiter ask once. The failed attempt may send deletions.
     for node in testbed.nodes() {
         node.command(&["PUBLISH", CHANNEL, &format!("f{token}")])
             .await
             .unwrap();
     }
-    eventually("it asks", async || asked(&testbed).await >= before + 3).await;
+    eventually("the waiter asks", async || asked(&testbed).await >= before + 3).await;
     sleep(3 * MOMENT).await;
-    // It says again that it waits, too: a release that names nobody is a roll call.
+    // The waiter also announces itself again: a release that names no process is a roll call.
     assert!(asked(&testbed).await <= before + 3 * 3);
     assert!(lease.is_held());
     assert!(!waiting.is_finished());
@@ -269,7 +271,7 @@ async fn what_is_no_announcement_is_ignored() {
     let _ = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
 }
 
-/// More than may wait to be looked at, and all of it looks like an announcement.
+/// More announcements than the buffer holds, and each one is valid.
 #[tokio::test]
 async fn a_flood_of_announcements_wakes_and_confuses_but_nothing_is_missed() {
     let flood = "for i = 1, 20000 do redis.call('PUBLISH', KEYS[1], ('f6b0f3c5e-6a0e-4f0b-9d55-%012x'):format(i)) end";
@@ -288,8 +290,8 @@ async fn a_flood_of_announcements_wakes_and_confuses_but_nothing_is_missed() {
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
         let lease = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
         let asked = asked(&testbed).await - before;
-        println!("{flooded} of 3 flooded: {asked} asked");
-        // Far fewer than announcements: it asks one at a time.
+        println!("{flooded} of 3 nodes flooded: {asked} requests");
+        // Far fewer than announcements: the waiter makes one attempt at a time.
         assert!(asked < 2_000, "{asked}");
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
     }

@@ -1,4 +1,4 @@
-//! Connections that hang, are leaked, or end.
+//! Connections that hang, leak, or end.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::log::Log;
 use crate::{PATIENCE, connect, eventually, grants, is_up, keys, only_fault, testbed};
 
-/// T4, A9: the pipeline gives the hung connection up, and what the old one still delivers is refused.
+/// The hung connection is replaced, and requests that arrive over it later are refused (T4, A9).
 #[tokio::test]
 async fn a_hung_connection_is_replaced_and_its_leftovers_take_no_effect() {
     let testbed = testbed(1, false).await;
@@ -26,7 +26,7 @@ async fn a_hung_connection_is_replaced_and_its_leftovers_take_no_effect() {
             .ttl(Duration::from_secs(60))
             .node_budget(Duration::from_millis(50))
     };
-    // Steady traffic must not keep it from being noticed.
+    // Steady traffic must not hide the hang.
     eventually("the hung connection is given up", async || {
         let error = lock().try_acquire().await.unwrap_err();
         matches!(only_fault(&error), Fault::Disconnected { .. })
@@ -42,7 +42,7 @@ async fn a_hung_connection_is_replaced_and_its_leftovers_take_no_effect() {
     }
     assert!(
         start.elapsed() < Duration::from_secs(4),
-        "known to be out of reach is a fault at once (A3)"
+        "attempts waited for a node without a connection (A3)"
     );
     node.resume().unwrap();
     eventually("the node is back", async || is_up(&redlock, 0)).await;
@@ -69,12 +69,16 @@ async fn a_node_that_was_killed_is_a_fault_at_once_and_nothing_waits_for_its_ret
     }
     node.restart(Data::Keep).await.unwrap();
     eventually("the node is back", async || is_up(&redlock, 0)).await;
-    assert_eq!(grants(node).await, 0, "an attempt had been queued for its return");
+    assert_eq!(
+        grants(node).await,
+        0,
+        "an attempt was queued until the node came back"
+    );
     redlock.shutdown().await;
     assert_eq!(keys(node).await, 0);
 }
 
-/// Nothing is sent for a lock: once a look is too old, requests are refused before they are sent, so the look has to notice.
+/// Without a recent look, requests are refused unsent (M3), so the look itself must notice the dead connection.
 #[tokio::test]
 async fn an_idle_connection_that_leads_nowhere_is_given_up() {
     let testbed = testbed(1, true).await;
@@ -93,7 +97,7 @@ async fn an_idle_connection_that_leads_nowhere_is_given_up() {
     .await;
 }
 
-/// Connecting may take a minute; a node that hangs is out of reach within the patience of its callers.
+/// The connect timeout does not delay noticing a hang.
 #[tokio::test]
 async fn a_long_time_to_connect_does_not_keep_a_hung_connection() {
     let testbed = testbed(1, false).await;
@@ -123,7 +127,7 @@ async fn a_node_is_warned_of_once_and_not_with_each_connection() {
     for _ in 0..3 {
         let cut = ["CLIENT", "KILL", "TYPE", "normal"];
         testbed.nodes()[0].command(&cut).await.unwrap();
-        eventually("connected again", async || {
+        eventually("the client is connected again", async || {
             redlock.lock("x").try_acquire().await.is_ok()
         })
         .await;
@@ -133,7 +137,7 @@ async fn a_node_is_warned_of_once_and_not_with_each_connection() {
     assert_eq!(text.matches("appendonly is off").count(), 1, "{text}");
 }
 
-/// A connection that was of use and is lost is opened again at once. `QUORLOCK_GRANTS` asks for more.
+/// A connection that was of use is opened again at once. `QUORLOCK_GRANTS` sets the number of grants.
 #[tokio::test]
 async fn locks_are_given_over_connections_that_are_killed_again_and_again() {
     const SERVED: usize = 30;
@@ -172,11 +176,11 @@ async fn locks_are_given_over_connections_that_are_killed_again_and_again() {
     }
 }
 
-/// The client library leaks its task and its socket when its client is dropped.
+/// The client library keeps its task and socket when its client is dropped, so quorlock ends them.
 #[tokio::test]
 async fn dropping_the_manager_closes_every_connection() {
     let testbed = testbed(3, false).await;
-    // CLIENT LIST is asked over a connection of its own.
+    // Without the connection that asks.
     async fn clients(testbed: &Testbed) -> usize {
         let mut count = 0;
         for node in testbed.nodes() {
@@ -196,12 +200,12 @@ async fn dropping_the_manager_closes_every_connection() {
         assert_eq!(
             clients(&testbed).await,
             3,
-            "one connection per node, round {round}"
+            "expected one connection per node in round {round}"
         );
-        // Somebody else holds the lock, so a waiter listens.
+        // The lock is held, so a waiter subscribes.
         let other = connect(&testbed).await;
         let waiter = tokio::spawn(other.lock("x").forever().acquire());
-        eventually("a second connection per node", async || {
+        eventually("the waiter has two connections per node", async || {
             clients(&testbed).await == 9
         })
         .await;
@@ -214,7 +218,7 @@ async fn dropping_the_manager_closes_every_connection() {
         })
         .await;
     }
-    // Given up half way: the connections of a connect that never finished.
+    // A connect that is dropped half way closes its connections.
     testbed.nodes()[0].stop().unwrap();
     testbed.nodes()[1].stop().unwrap();
     let connecting = Redlock::connect(testbed.urls());
@@ -231,7 +235,7 @@ async fn dropping_the_manager_closes_every_connection() {
     .await;
 }
 
-/// The socket's buffer is full.
+/// The flood fills the socket's buffer.
 #[tokio::test]
 async fn a_flood_into_a_stopped_node_ends_and_leaves_nothing() {
     let testbed = testbed(1, false).await;
@@ -263,7 +267,7 @@ async fn a_flood_into_a_stopped_node_ends_and_leaves_nothing() {
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }
 
-/// T4: what hangs is found out however long the budgets of those in flight are.
+/// One short budget is enough to notice a hang, whatever the other budgets are (T4).
 #[tokio::test]
 async fn callers_with_long_budgets_do_not_hide_a_hung_connection() {
     let testbed = testbed(1, true).await;
@@ -284,7 +288,7 @@ async fn callers_with_long_budgets_do_not_hide_a_hung_connection() {
     .await;
 }
 
-/// T4: also where all of them have that much time, as with the TTL that locks come with.
+/// A hang is noticed even if all budgets are long (T4).
 #[tokio::test]
 async fn long_budgets_of_all_callers_do_not_hide_a_hung_connection() {
     let testbed = testbed(3, false).await;
@@ -299,7 +303,7 @@ async fn long_budgets_of_all_callers_do_not_hide_a_hung_connection() {
     testbed.nodes()[2].resume().unwrap();
 }
 
-/// The connections live on the runtime of their manager. Without it, nodes are out of reach and say so.
+/// Connections live on their manager's runtime. Once that has ended, nodes are out of reach and say why.
 #[test]
 fn nodes_whose_runtime_has_ended_are_out_of_reach() {
     let home = tokio::runtime::Runtime::new().unwrap();
@@ -315,7 +319,7 @@ fn nodes_whose_runtime_has_ended_are_out_of_reach() {
     assert!(matches!(error, AcquireError::RuntimeEnded), "{error}");
 }
 
-/// Whatever has been answered by then. Otherwise the node would be out for as long as connecting may take.
+/// A connection may end after any number of answers. The next attempt must not wait for the connect timeout.
 #[tokio::test]
 async fn a_connection_that_ends_while_it_is_made_is_followed_by_another() {
     let testbed = testbed(1, false).await;
@@ -323,7 +327,7 @@ async fn a_connection_that_ends_while_it_is_made_is_followed_by_another() {
     for round in 0..3 {
         let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("redis://{}", between.local_addr().unwrap());
-        // One connection ends behind the first answer, the next behind the second, and so on.
+        // The first connection ends after one answer, the next after two.
         let ends = tokio::spawn(async move {
             for answers in 1.. {
                 let (client, _) = between.accept().await.unwrap();
@@ -341,7 +345,7 @@ async fn a_connection_that_ends_while_it_is_made_is_followed_by_another() {
     }
 }
 
-/// Calls are made one by one, so what comes back together is an answer.
+/// Forwards this many answers, and closes. The client waits for each, so bytes read together are one answer.
 async fn carry_answers(mut client: TcpStream, server: SocketAddr, answers: usize) {
     let mut server = TcpStream::connect(server).await.unwrap();
     let (mut asked, mut answered) = ([0; 65_536], [0; 65_536]);

@@ -1,4 +1,4 @@
-//! Passwords that are rotated, and credentials that expire, under a lease.
+//! Passwords that rotate and credentials that expire, under a lease.
 
 use std::fs;
 use std::sync::Arc;
@@ -44,10 +44,10 @@ async fn connect(testbed: &Testbed, provider: CredentialsProvider) -> Redlock {
 
 async fn renewed(lease: &Lease) {
     let deadline = lease.deadline();
-    eventually("renewed", async || lease.deadline() > deadline).await;
+    eventually("the lease is renewed", async || lease.deadline() > deadline).await;
 }
 
-/// The numbers of the lock connections.
+/// Returns the ids of lock connections.
 async fn connections(node: &TestNode) -> Vec<String> {
     let list = node.command(&["CLIENT", "LIST"]).await.unwrap();
     let list = list.as_str().unwrap();

@@ -1,5 +1,4 @@
-//! Errors of servers have the same name on every server, whether a command gets them or a script, and no server words them in
-//! a way that `src/redis/fault_samples.tsv` does not have.
+//! An error has the same name on every server, in commands and in scripts. `src/redis/fault_samples.tsv` has every wording.
 
 use std::fs;
 
@@ -11,7 +10,7 @@ use crate::{eventually, is_up, only_fault, testbed};
 
 const SAMPLES: &str = include_str!("../../src/redis/fault_samples.tsv");
 
-/// Run a command in line 12, and catch its error or not.
+/// Scripts that run a command in line 12, as the samples do, and catch its error or raise it.
 const CAUGHT: &str =
     "\n\n\n\n\n\n\n\n\n\n\nlocal reply = redis.pcall(unpack(ARGV)) return reply.err or reply";
 const RAISED: &str = "\n\n\n\n\n\n\n\n\n\n\nreturn redis.call(unpack(ARGV))";
@@ -19,7 +18,7 @@ const RAISED: &str = "\n\n\n\n\n\n\n\n\n\n\nreturn redis.call(unpack(ARGV))";
 const SET: [&str; 3] = ["SET", "quorlock:other", "x"];
 const GET: [&str; 2] = ["GET", "quorlock:job"];
 
-/// Nodes of which the first is broken, and a client that connected to it before.
+/// Nodes, the first of which is broken. The client connected to that one before.
 struct World {
     testbed: Testbed,
     redlock: Redlock,
@@ -46,10 +45,10 @@ impl World {
         tell(self.node(), &["CONFIG", "SET", name, value]).await;
     }
 
-    /// The node refuses a command with an error that is among the samples of this fault.
+    /// Checks that the node refuses a command with a known error of this fault.
     async fn refuses(&self, fault: &str, command: &[&str]) {
         let answer = self.node().command(command).await.unwrap();
-        // Redis 6.2 ends what a script has caught with a line break.
+        // Redis 6.2 adds a line break to a caught error.
         let message = answer.as_str().unwrap().trim_end();
         let message = message.replace(&self.digest, "<digest>");
         let known = SAMPLES.lines().any(|sample| {
@@ -59,7 +58,7 @@ impl World {
         assert!(known, "no sample of {fault}: {message}");
     }
 
-    /// The node refuses a command, by itself and in scripts.
+    /// Checks the same for the command by itself and in scripts.
     async fn refuses_everywhere(&self, fault: &str, command: &[&str]) {
         self.refuses(fault, command).await;
         for script in [
@@ -71,20 +70,18 @@ impl World {
         }
     }
 
-    /// An attempt ends with the fault.
     async fn gives(&self, fault: &str) {
         let given = self.given().await;
         assert_eq!(given.split(' ').next(), Some(fault), "{given}");
     }
 
-    /// The fault that an attempt ends with.
     async fn given(&self) -> String {
         let error = self.redlock.lock("job").try_acquire().await.unwrap_err();
         format!("{:?}", only_fault(&error))
     }
 }
 
-/// The text of the answer, where it is one.
+/// Returns the answer if it is a text.
 async fn tell(node: &TestNode, command: &[&str]) -> Option<String> {
     let answer = node.command(command).await.unwrap();
     assert!(!answer.is_error(), "{command:?}: {answer:?}");
@@ -110,7 +107,7 @@ async fn a_server_that_lacks_replicas_is_named() {
 #[tokio::test]
 async fn a_server_that_cannot_persist_is_named() {
     let world = World::start(1).await;
-    // A snapshot cannot take the place of a folder.
+    // A snapshot cannot replace this folder.
     fs::create_dir_all(world.node().folder().join("data/dump.rdb/in-the-way")).unwrap();
     world.set("save", "3600 1").await;
     tell(world.node(), &["BGSAVE"]).await;
@@ -123,7 +120,7 @@ async fn a_server_that_cannot_persist_is_named() {
     world.gives("CannotPersist").await;
 }
 
-/// Nobody answers for the master: port 1 is nobody's.
+/// Port 1 has no server, so the master never answers.
 #[tokio::test]
 async fn a_server_that_became_a_replica_is_named_whether_or_not_it_still_answers() {
     let world = World::start(1).await;
@@ -179,7 +176,7 @@ async fn a_server_busy_with_a_script_is_named() {
     world.set("lua-time-limit", "1").await;
     let working = world.node().command(&["EVAL", "while true do end", "0"]);
     let meanwhile = async {
-        eventually("it is busy", async || {
+        eventually("the server is busy", async || {
             world.node().command(&["PING"]).await.unwrap().is_error()
         })
         .await;
@@ -191,7 +188,7 @@ async fn a_server_busy_with_a_script_is_named() {
     assert!(ended.unwrap().is_error());
 }
 
-/// It loads what it is to be a replica of. Redis 6.2 looks at its connections only once every 2 MB.
+/// The server loads its master's data. Redis 6.2 looks at its connections only every 2 MB.
 #[tokio::test]
 async fn a_server_that_loads_its_data_is_named() {
     let world = World::start(2).await;
@@ -208,18 +205,18 @@ async fn a_server_that_loads_its_data_is_named() {
     let (host, port) = (addr.ip().to_string(), addr.port().to_string());
     loop {
         tell(world.node(), &["REPLICAOF", &host, &port]).await;
-        eventually("it loads", async || {
+        eventually("the server loads its data", async || {
             world.node().command(&["PING"]).await.unwrap().is_error()
         })
         .await;
         world.refuses("Loading", &GET).await;
         match &*world.given().await {
             "Loading" => return,
-            // A client that looks at its nodes just now finds a replica first.
+            // A look at this moment finds a replica first.
             "Unfit(Replica)" => {}
             other => panic!("{other}"),
         }
-        eventually("it is a master again", async || {
+        eventually("the server is a master again", async || {
             let made = world.node().command(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
             !made.is_error() && is_up(&world.redlock, 0)
         })

@@ -1,5 +1,4 @@
-//! What connections must not do to a lock, shown on real servers: late requests, requests sent twice, leaked connections, hung and
-//! dead connections.
+//! Faults of connections must not harm locks, on real servers: late or repeated requests, leaked, hung and dead connections.
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used)]
 
@@ -33,21 +32,21 @@ pub(crate) async fn testbed(nodes: usize, proxies: bool) -> Testbed {
         .start()
         .await
         .unwrap();
-    // From here on, only what the library sends counts.
+    // Counts only what the library sends from now on.
     for node in testbed.nodes() {
         node.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
     }
     testbed
 }
 
-/// For locks of up to an hour.
+/// Connects a client for locks of up to an hour.
 pub(crate) async fn connect(testbed: &Testbed) -> Redlock {
     let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
     let builder = builder.guard_window(Duration::from_secs(3_600));
     builder.connect().await.unwrap()
 }
 
-/// How often the server has executed a command, from scripts too. Redis 6.2 counts `SCRIPT LOAD` as `SCRIPT`.
+/// Returns how often the server has executed a command, also in scripts. Redis 6.2 counts `SCRIPT LOAD` as `SCRIPT`.
 pub(crate) async fn calls(node: &TestNode, command: &str) -> u64 {
     let stats = node.command(&["INFO", "commandstats"]).await.unwrap();
     let stats = stats.as_str().unwrap();
@@ -60,12 +59,11 @@ pub(crate) async fn calls(node: &TestNode, command: &str) -> u64 {
     found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
-/// How many locks with a token the server has given. Nothing else that the library sends counts up by one.
+/// Returns how many locks with a token were granted. The library uses `INCR` for nothing else.
 pub(crate) async fn grants(node: &TestNode) -> u64 {
     calls(node, "incr").await
 }
 
-/// How many locks it has.
 pub(crate) async fn keys(node: &TestNode) -> i64 {
     node.command(&["EVAL", LOCK_KEYS, "0"])
         .await
@@ -74,7 +72,7 @@ pub(crate) async fn keys(node: &TestNode) -> i64 {
         .unwrap()
 }
 
-/// Waits for something that is to come true by itself.
+/// Waits until `test` is true. Panics after `PATIENCE`.
 pub(crate) async fn eventually(what: &str, mut test: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !test().await {
@@ -91,6 +89,6 @@ pub(crate) fn only_fault(error: &AcquireError) -> Fault {
     let votes = error.votes().unwrap();
     let mut faults = votes.iter().filter_map(|vote| vote.answer.clone()?.err());
     let fault = faults.next().unwrap();
-    assert!(faults.next().is_none(), "more than one: {votes}");
+    assert!(faults.next().is_none(), "more than one fault: {votes}");
     fault
 }

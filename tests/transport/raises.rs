@@ -1,4 +1,4 @@
-//! What the script does with counters, and with keys that it cannot count (F1, F3, F4, E4).
+//! The script's handling of counters (F1, F3, F4, E4).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,24 +8,24 @@ use quorlock::{NodeVote, ReleaseOutcome};
 
 const SCRIPT: &str = include_str!("../../src/redis/lock.lua");
 const OURS: &str = "11111111-1111-4111-8111-111111111111";
-/// What the node's record begins with.
+/// The beginning of the node's record.
 const MEMORY: &str = "1 11111111111111111111111111111111";
 
-/// What the script answers to a request about the lock "k", of a client that takes the node for that memory.
+/// Runs the script for one request about the lock "k". The client takes the node for `memory`.
 async fn run(node: &TestNode, item: &str, memory: &str) -> Value {
     let text = format!("local replies = (function() {SCRIPT}\nend)() return replies[1]");
     let command = ["EVAL", &text, "2", "k", "record", item, memory];
     node.command(&command).await.unwrap()
 }
 
-/// M1, A9: what comes too late, too early, or to another memory sets nothing and keeps nothing alive. Too early, a key that
-/// is there lives on all the same.
+/// A request that is late, early, or meant for another memory sets no key and prolongs none (M1, A9). Only an early extension
+/// prolongs the key, without counting (M2).
 #[tokio::test]
 async fn requests_out_of_time_and_to_another_memory_do_nothing() {
     let testbed = Testbed::builder().nodes(1).start().await.unwrap();
     let node = &testbed.nodes()[0];
     let (past, future, other) = (0, 9_999_999_999_999_999_u64, MEMORY.replace("11", "22"));
-    // Behind the times: how a counter is started, and the token, if any; then the TTL.
+    // After the times: the counter's settings, the token (`m` only), the TTL.
     let sets = [
         ("s", String::new()),
         ("a", format!("{:016}{:016}{:016}", 2, 2, 0)),
@@ -67,7 +67,7 @@ async fn requests_out_of_time_and_to_another_memory_do_nothing() {
     assert_eq!(node.command(&["EXISTS", "k"]).await.unwrap().as_int(), Some(0));
 }
 
-/// F1: the client is told that nothing was set, and does not clean up.
+/// The client learns that no key was set (F1).
 #[tokio::test]
 async fn a_grant_that_cannot_be_counted_leaves_no_key() {
     let testbed = crate::testbed(1, false).await;
@@ -82,7 +82,7 @@ async fn a_grant_that_cannot_be_counted_leaves_no_key() {
     assert_eq!(crate::keys(node).await, 0);
 }
 
-/// E4: the lease's token may be ahead of the node's clock, and the next token must be larger.
+/// The token may be ahead of the node's clock. The next one must be larger all the same (E4).
 #[tokio::test]
 async fn a_heal_starts_a_missing_counter_at_the_token_at_least() {
     let testbed = crate::testbed(3, false).await;
@@ -97,18 +97,18 @@ async fn a_heal_starts_a_missing_counter_at_the_token_at_least() {
     let lease = redlock.lock("job").watchdog(false).acquire().await.unwrap();
     let token = lease.fencing_token().unwrap().get();
     let node = &testbed.nodes()[2];
-    crate::eventually("it is set everywhere", async || crate::keys(node).await == 1).await;
+    crate::eventually("the node has the key", async || crate::keys(node).await == 1).await;
     node.command(&["DEL", "quorlock:job", "quorlock:job#fence"])
         .await
         .unwrap();
     lease.extend().await.unwrap();
-    crate::eventually("it is set again", async || crate::keys(node).await == 1).await;
+    crate::eventually("the key is set again", async || crate::keys(node).await == 1).await;
     let counter = node.command(&["GET", "quorlock:job#fence"]).await.unwrap();
     let counter: u64 = counter.as_str().unwrap().parse().unwrap();
     assert!(counter >= token, "{counter} below {token}");
 }
 
-/// F3: servers that forget the script at any moment, in the second round too, are sent its text.
+/// Nodes that forget the script at any moment are sent its text (F3).
 #[tokio::test]
 async fn a_second_round_survives_scripts_being_flushed() {
     let testbed = Testbed::builder()
@@ -117,9 +117,8 @@ async fn a_second_round_survives_scripts_being_flushed() {
         .start()
         .await
         .unwrap();
-    // Before, counters are started anew with each grant, and so agree.
     for node in testbed.nodes() {
-        crate::eventually("the node has been up for a while", async || {
+        crate::eventually("the node has been up for 4 s", async || {
             let info = node.command(&["INFO", "server"]).await.unwrap();
             let mut lines = info.as_str().unwrap().lines();
             let uptime = lines.find_map(|line| line.strip_prefix("uptime_in_seconds:"));
@@ -136,7 +135,7 @@ async fn a_second_round_survives_scripts_being_flushed() {
         let is_raised = |vote: &NodeVote| matches!(vote.answer, Some(Ok(Reply::Raised { .. })));
         raised += lease.votes().iter().filter(|vote| is_raised(vote)).count();
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
-        // One node is ahead of the others from here on, and all forget.
+        // One counter is ahead now, and no node knows the script.
         let ahead = &testbed.nodes()[round % 3];
         ahead
             .command(&["INCRBY", "quorlock:job#fence", "5"])
@@ -146,7 +145,7 @@ async fn a_second_round_survives_scripts_being_flushed() {
             node.command(&["SCRIPT", "FLUSH"]).await.unwrap();
         }
     }
-    assert!(raised > 50, "{raised} raises: this shows little");
+    assert!(raised > 50, "{raised} raises are too few to show anything");
     redlock.shutdown().await;
     for node in testbed.nodes() {
         assert_eq!(crate::keys(node).await, 0);

@@ -1,4 +1,4 @@
-//! Requests that come late, are lost, or could be sent twice.
+//! Requests that arrive late, are lost, or could be sent twice.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::common::unguarded;
 use crate::{PATIENCE, calls, connect, eventually, grants, is_up, keys, only_fault, testbed};
 
-/// A9. The bytes lie in the stopped server's receive buffer; nothing can take them back.
+/// The bytes wait in the stopped server's receive buffer (A9).
 #[tokio::test]
 async fn a_request_that_a_stopped_server_finds_later_refuses_itself() {
     let testbed = testbed(1, false).await;
@@ -34,13 +34,13 @@ async fn a_request_that_a_stopped_server_finds_later_refuses_itself() {
     redlock.shutdown().await;
     assert!(
         calls(node, "evalsha").await > before,
-        "the request was never there, so this shows nothing"
+        "the request never arrived, so this test shows nothing"
     );
     assert_eq!(grants(node).await, 0, "the old acquire took effect");
     assert_eq!(keys(node).await, 0);
 }
 
-/// A9: or it would let a key live on for which nobody cleans up any more.
+/// A late extension would prolong a key that no client cleans up (A9).
 #[tokio::test]
 async fn an_extension_that_a_stopped_server_finds_later_refuses_itself() {
     let testbed = testbed(1, false).await;
@@ -55,16 +55,16 @@ async fn an_extension_that_a_stopped_server_finds_later_refuses_itself() {
         lease.extend().await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(300)).await;
         node.resume().unwrap();
-        eventually("it is found", async || calls(node, "evalsha").await > before).await;
+        eventually("extension read", async || calls(node, "evalsha").await > before).await;
         let left = node.command(&["PTTL", "quorlock:late"]).await.unwrap();
         assert!(left.as_int().unwrap() < 59_800, "{left:?}");
-        // In time, it is done.
+        // An extension in time takes effect.
         lease.extend().await.unwrap();
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
     }
 }
 
-/// How many calls that acquire a lock the server has executed since it logs all of its commands.
+/// Returns how many acquires the server's slow log has. Here it records every command.
 async fn asked_for(node: &TestNode) -> usize {
     let log = node.command(&["SLOWLOG", "GET", "-1"]).await.unwrap();
     let acquires = |entry: &&Value| {
@@ -75,7 +75,7 @@ async fn asked_for(node: &TestNode) -> usize {
     log.as_array().unwrap().iter().filter(acquires).count()
 }
 
-/// A8: one attempt is one attempt, whatever happens to its connection.
+/// An attempt sends its acquire once, whatever happens to its connection (A8).
 #[tokio::test]
 async fn a_connection_cut_in_the_middle_of_an_attempt_sends_nothing_again() {
     for fencing in [true, false] {
@@ -86,7 +86,7 @@ async fn a_connection_cut_in_the_middle_of_an_attempt_sends_nothing_again() {
         for (setting, value) in [("slowlog-log-slower-than", "0"), ("slowlog-max-len", "10000")] {
             node.command(&["CONFIG", "SET", setting, value]).await.unwrap();
         }
-        // The server gets the request; its answer does not come back.
+        // The server gets the request, and its answer is lost.
         proxy.blackhole_from_server();
         let lock = redlock.lock("cut").fencing(fencing).ttl(Duration::from_secs(60));
         let attempt = tokio::spawn(lock.node_budget(Duration::from_secs(30)).try_acquire());
@@ -101,12 +101,12 @@ async fn a_connection_cut_in_the_middle_of_an_attempt_sends_nothing_again() {
         );
         proxy.heal();
         redlock.shutdown().await;
-        assert_eq!(asked_for(node).await, asked, "sent again");
-        assert_eq!(keys(node).await, 0, "left behind");
+        assert_eq!(asked_for(node).await, asked, "the acquire was sent again");
+        assert_eq!(keys(node).await, 0, "the key was left behind");
     }
 }
 
-/// The bytes never got through: they are held back until the client has given up and come back.
+/// The bytes are held back until the client has connected again.
 #[tokio::test]
 async fn a_blackholed_attempt_takes_no_effect_when_the_network_heals() {
     let testbed = testbed(1, true).await;
@@ -130,7 +130,7 @@ async fn a_blackholed_attempt_takes_no_effect_when_the_network_heals() {
     assert_eq!(keys(node).await, 0);
 }
 
-/// The same on one connection: the network heals before anybody has noticed.
+/// The same on one connection: the network heals earlier.
 #[tokio::test]
 async fn a_request_held_up_on_its_way_for_longer_than_its_budget_is_refused() {
     let testbed = testbed(1, true).await;
@@ -149,13 +149,13 @@ async fn a_request_held_up_on_its_way_for_longer_than_its_budget_is_refused() {
     redlock.shutdown().await;
     assert!(
         is_up(&redlock, 0),
-        "the connection was given up, so this shows nothing new"
+        "the connection was given up, so this test shows nothing new"
     );
     assert_eq!(grants(node).await, 0, "a late acquire took effect");
     assert_eq!(keys(node).await, 0);
 }
 
-/// T1: a task that has used up its turn must not send later than it says.
+/// A request goes out in its first poll, even without cooperative budget (T1).
 #[tokio::test]
 async fn an_attempt_is_sent_in_its_first_poll_even_when_the_tasks_turn_is_over() {
     let testbed = testbed(1, false).await;
@@ -175,7 +175,7 @@ async fn an_attempt_is_sent_in_its_first_poll_even_when_the_tasks_turn_is_over()
     }
 }
 
-/// T2: what comes together goes out together, whatever it is.
+/// Requests that queue up together go out together (T2).
 #[tokio::test]
 async fn what_waits_while_a_node_is_busy_goes_out_in_one_call() {
     const EACH: usize = 10;
@@ -206,19 +206,19 @@ async fn what_waits_while_a_node_is_busy_goes_out_in_one_call() {
             others.spawn(async move { Some(acquire.await.unwrap()) });
         }
     }
-    // All of them have asked when this task goes on.
+    // All tasks have sent their requests by then.
     tokio::task::yield_now().await;
     node.resume().unwrap();
     let leases: Vec<_> = others.join_all().await.into_iter().flatten().collect();
     assert_eq!(leases.len(), 2 * EACH);
     assert!(leases.iter().all(|lease| lease.is_held()));
     assert_eq!(keys(node).await, 2 * EACH as i64);
-    // The first ones found the pipeline idle.
+    // The first requests found the pipeline idle.
     let sent = calls(node, "evalsha").await - before;
     assert!(sent <= 4, "{} requests in {sent} calls", 4 * EACH);
 }
 
-/// The acquire is on its way for longer than its connection lasts, and arrives behind its deletion.
+/// The acquire arrives after its deletion, over an earlier connection.
 #[tokio::test]
 async fn an_acquire_overtaken_by_its_deletion_is_deleted_once_more() {
     let testbed = testbed(1, true).await;
@@ -229,31 +229,31 @@ async fn an_acquire_overtaken_by_its_deletion_is_deleted_once_more() {
     let lock = redlock.lock("overtaken").ttl(Duration::from_secs(60));
     let mut attempt = Box::pin(lock.node_budget(Duration::from_secs(5)).try_acquire());
     assert!((&mut attempt).now_or_never().is_none());
-    // For whose sake the connection is given up.
+    // This request's short budget makes the client give up the connection.
     let hasty = redlock.lock("hasty").node_budget(Duration::from_millis(50));
     hasty.try_acquire().await.unwrap_err();
     drop(attempt);
     proxy.delay(Duration::ZERO);
-    // The state may be "down" for too short a time to be seen; the probe of the new connection stays.
-    eventually("it is connected again", async || {
+    // "Down" may be too short to be seen, so the second probe is counted.
+    eventually("the client is connected again", async || {
         calls(node, "script|load").await == 2
     })
     .await;
     assert_eq!(
         grants(node).await,
         0,
-        "the acquire was there first, so this shows nothing"
+        "the acquire arrived first, so this test shows nothing"
     );
     redlock.shutdown().await;
     assert!(
         grants(node).await > 0,
-        "the acquire never came, so this shows nothing"
+        "the acquire never came, so this test shows nothing"
     );
     assert_eq!(keys(node).await, 0);
 }
 
-/// A user who may not touch all keys of a call has it refused as a whole, and each request is sent once more by itself; but not
-/// behind the deletion of who has given up meanwhile. It takes some luck to be there at that moment: once or twice in all rounds.
+/// A server refuses a whole call if the user may not touch one of its keys. Its requests are resent one by one, but not behind
+/// their callers' deletions. That moment is hit only once or twice in all rounds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
     let testbed = testbed(1, false).await;
@@ -288,7 +288,7 @@ async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
         for attempt in &mut forbidden[..2] {
             over.push(attempt.now_or_never().is_some());
         }
-        // Where another thread is quick, it may be there by then, and the round shows nothing.
+        // Another thread may be quick enough to answer. The round then shows nothing.
         early += usize::from((&mut allowed).now_or_never().is_some());
         over.push((&mut forbidden[2]).now_or_never().is_some());
         let given_up = Instant::now() + Duration::from_micros(fastrand::u64(100..700));
@@ -304,5 +304,5 @@ async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
     }
     redlock.shutdown().await;
     assert_eq!(keys(node).await, 0);
-    assert!(early < 600, "{early} rounds show nothing");
+    assert!(early < 600, "{early} of 6000 rounds show nothing");
 }

@@ -1,4 +1,4 @@
-//! Servers that are no longer what they were, and users who may not do everything.
+//! Nodes that become replicas, and users with restricted rights.
 
 use quorlock::node::{Fault, NodeState, Unfit};
 use quorlock::testbed::Value;
@@ -7,7 +7,7 @@ use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 use crate::common::unguarded;
 use crate::{connect, eventually, only_fault, testbed};
 
-/// R1: a server that has become a replica follows its master, and so has no vote of its own.
+/// A replica follows its master, and so has no vote (R1).
 #[tokio::test]
 async fn a_node_that_becomes_a_replica_confirms_nothing_and_is_found_out() {
     let testbed = testbed(2, false).await;
@@ -24,10 +24,10 @@ async fn a_node_that_becomes_a_replica_confirms_nothing_and_is_found_out() {
         lease.extend().await.unwrap_err();
     }
     let replica = NodeState::Down(Fault::Unfit(Unfit::Replica));
-    eventually("it is probed again", async || redlock.nodes()[1].state == replica).await;
+    eventually("the node is probed", async || redlock.nodes()[1].state == replica).await;
 }
 
-/// T2: requests that share a call do not share their faults.
+/// Requests in one call do not share their faults (T2).
 #[tokio::test]
 async fn a_forbidden_key_does_not_spoil_the_locks_of_others() {
     let testbed = testbed(1, false).await;
@@ -69,7 +69,7 @@ async fn a_forbidden_key_does_not_spoil_the_locks_of_others() {
     }
 }
 
-/// The README's line, as it stands there, makes a user who can do everything with locks.
+/// The README's line of rights is enough for locks.
 #[tokio::test]
 async fn the_rights_in_the_readme_are_enough() {
     let testbed = testbed(1, false).await;
@@ -98,10 +98,10 @@ async fn the_rights_in_the_readme_are_enough() {
         assert!(matches!(error, AcquireError::Held { .. }), "{error}");
         lease.extend().await.unwrap();
 
-        // Somebody elsewhere waits, and hears of the release.
+        // A waiter elsewhere is notified.
         let elsewhere = Redlock::connect([&url]).await.unwrap();
         let waiting = tokio::spawn(async move { elsewhere.lock("x").acquire().await });
-        eventually("it listens", async || {
+        eventually("the waiter has subscribed", async || {
             let listeners = ["PUBSUB", "NUMSUB", "quorlock:x#free"];
             let Value::Array(Some(answer)) = node.command(&listeners).await.unwrap() else {
                 unreachable!()

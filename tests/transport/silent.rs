@@ -1,4 +1,4 @@
-//! Connections that die without a word, while every node can be reached anew (T4). `QUORLOCK_TTLS` names other TTLs, in seconds.
+//! Connections that die silently while nodes accept new ones (T4). `QUORLOCK_TTLS` sets the TTLs, in seconds.
 
 use std::env;
 use std::time::Duration;
@@ -10,10 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{eventually, keys, testbed};
 
-/// Before a renewal is sent.
+/// How long before a renewal the connections die.
 const SHORTLY: Duration = Duration::from_millis(20);
 
-/// A manager for each TTL, and connections of its own for it.
 async fn managers(testbed: &Testbed) -> Vec<(Duration, Redlock)> {
     let ttls = env::var("QUORLOCK_TTLS").unwrap_or("2 4 6 10 15 20 30".into());
     let connected = ttls.split(' ').map(async |ttl| {
@@ -29,7 +28,6 @@ fn strand(testbed: &Testbed) {
     proxies.for_each(|proxy| proxy.strand());
 }
 
-/// Each takes a lock of its own.
 async fn acquire(managers: &[(Duration, Redlock)]) -> Vec<Lease> {
     let acquired = managers
         .iter()
@@ -39,12 +37,12 @@ async fn acquire(managers: &[(Duration, Redlock)]) -> Vec<Lease> {
 
 async fn release(testbed: &Testbed, leases: Vec<Lease>) {
     for outcome in join_all(leases.into_iter().map(Lease::release)).await {
-        // A busy machine may take longer to connect than a release waits. The deletion goes on then.
+        // Connecting may outlast the release's budget. The deletion goes on then.
         let goes_on = matches!(outcome, ReleaseOutcome::Released | ReleaseOutcome::Uncertain(_));
         assert!(goes_on, "{outcome}");
     }
     for node in testbed.nodes() {
-        eventually("nothing is left", async || keys(node).await == 0).await;
+        eventually("no lock is left", async || keys(node).await == 0).await;
     }
 }
 
@@ -61,7 +59,7 @@ async fn leases_outlive_connections_that_die_just_after_a_renewal_and_just_befor
         strand(&testbed);
     }
     for (lease, deadline) in leases.iter().zip(deadlines) {
-        eventually("renewed", async || lease.deadline() > deadline).await;
+        eventually("the lease is renewed", async || lease.deadline() > deadline).await;
         assert!(lease.is_held(), "{lease:?}");
     }
     strand(&testbed);
@@ -78,7 +76,7 @@ async fn locks_are_given_over_connections_that_have_died_while_idle() {
     release(&testbed, leases).await;
 }
 
-/// The nodes have set the key, and their answers are lost.
+/// The nodes set the key, but their answers are lost.
 #[tokio::test]
 async fn locks_are_given_although_connections_die_during_the_acquire() {
     let testbed = testbed(3, true).await;
@@ -98,7 +96,7 @@ async fn locks_are_given_although_connections_die_during_the_acquire() {
     release(&testbed, leases).await;
 }
 
-/// Somebody else holds the lock, over connections of its own.
+/// The holder's connections live on.
 #[tokio::test]
 async fn a_waiter_listens_again_after_its_connections_have_died() {
     let testbed = testbed(3, true).await;
@@ -110,7 +108,7 @@ async fn a_waiter_listens_again_after_its_connections_have_died() {
     let redlock = builder.connect().await.unwrap();
     let listening = async |connections: usize| {
         for node in testbed.nodes() {
-            eventually("listening", async || {
+            eventually("the waiter has subscribed", async || {
                 let list = node.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).await.unwrap();
                 list.as_str().unwrap().lines().count() == connections
             })
@@ -120,7 +118,7 @@ async fn a_waiter_listens_again_after_its_connections_have_died() {
     let waiter = tokio::spawn(redlock.lock("x").forever().acquire());
     listening(1).await;
     strand(&testbed);
-    // The servers do not know that the first ones are dead.
+    // The servers still count the dead connections.
     listening(2).await;
     assert_eq!(held.release().await, ReleaseOutcome::Released);
     drop(waiter.await.unwrap().unwrap());

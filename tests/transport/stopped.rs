@@ -1,4 +1,4 @@
-//! A process that did not run for a while: other clients have stopped relying on it until it has looked at its nodes again.
+//! After a process was stopped, votes count only once it has looked at its nodes again (M3).
 
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn connect(urls: Vec<String>, restart_guard: bool) -> Redlock {
     builder.connect().await.unwrap()
 }
 
-/// The test's only thread, and so the client, too.
+/// Stops the client, which runs on this thread.
 fn stop() {
     thread::sleep(STOPPED);
 }
@@ -33,7 +33,7 @@ async fn a_process_that_was_stopped_gets_a_lock_with_its_first_attempt() {
     };
     attempt().await;
     attempt().await;
-    // Nor does a node that hangs change that.
+    // A node that hangs makes no difference.
     testbed.nodes()[0].stop().unwrap();
     attempt().await;
     testbed.nodes()[0].resume().unwrap();
@@ -43,7 +43,7 @@ async fn a_process_that_was_stopped_gets_a_lock_with_its_first_attempt() {
 #[tokio::test]
 async fn a_process_that_was_stopped_extends_its_lease_with_the_first_attempt() {
     let testbed = testbed(5, false).await;
-    // Without the guard, renewals count in any case.
+    // With the guard off, renewals count in any case.
     let redlock = connect(testbed.urls(), true).await;
     let lease = redlock.lock("r").forever().acquire().await.unwrap();
     for _ in 0..2 {

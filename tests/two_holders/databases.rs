@@ -1,4 +1,4 @@
-//! The same name in two databases is two locks, also to their announcements.
+//! One name in two databases is two locks, with separate announcements.
 
 use futures_util::StreamExt;
 use quorlock::testbed::Testbed;
@@ -26,9 +26,9 @@ async fn who_waits_in_one_database_hears_no_release_in_another() {
             .map(|name| name.as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    eventually("the waiter listens", async || !channels().await.is_empty()).await;
+    eventually("the waiter has subscribed", async || !channels().await.is_empty()).await;
 
-    // Hears what the waiter hears.
+    // Subscribes to the waiter's channels.
     let server = redis::Client::open(node.url()).unwrap();
     let mut heard = server.get_async_pubsub().await.unwrap();
     for channel in channels().await {
@@ -38,7 +38,7 @@ async fn who_waits_in_one_database_hears_no_release_in_another() {
     for lease in [other, held] {
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
     }
-    // The first release is the one that the waiter waits for. Before it, the waiter says that it waits.
+    // The first release heard must be the one that the waiter waits for. The waiter announces itself before.
     let mut messages = heard.on_message();
     let released = loop {
         let message = timeout(PATIENCE, messages.next()).await.unwrap().unwrap();

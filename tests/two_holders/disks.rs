@@ -1,4 +1,4 @@
-//! Data directories that are copied, put back, and swapped.
+//! Data directories that are copied, put back, or swapped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::{Client, Holders, WINDOW, acquire_on_two, short, wide};
 
-/// Every client has looked at its nodes within this time, where the guard window is that of `wide`.
+/// The longest time between two looks with the settings of `wide`.
 const LOOK_PERIOD: Duration = Duration::from_secs(5);
 
 fn data(node: &TestNode) -> PathBuf {
@@ -42,7 +42,7 @@ async fn put_back(node: &TestNode) -> Result<(), TestbedError> {
     node.restart(Data::Keep).await
 }
 
-/// The servers write everything to disk, and their disks are then taken back to before the lock was granted.
+/// Two of three nodes get back the data that they had `age` before the grant.
 async fn put_back_after<B: Fn(&[String]) -> RedlockBuilder>(age: Duration, builder: B) {
     let testbed = Testbed::start(3).await.unwrap();
     let urls = testbed.urls();
@@ -58,19 +58,19 @@ async fn put_back_after<B: Fn(&[String]) -> RedlockBuilder>(age: Duration, build
     second.contest(&lease, &holders).await;
 }
 
-/// Nothing that clients left on the nodes is still in use by then.
+/// Registrations in the backup have expired.
 #[tokio::test]
 async fn a_backup_from_long_ago_is_put_back_on_a_majority() {
     put_back_after(2 * WINDOW, |urls| short(urls).watchdog(false)).await;
 }
 
-/// Registrations are still in use, but the holder has told the nodes of itself since.
+/// Registrations in the backup live, but the holder has registered again since.
 #[tokio::test]
 async fn a_backup_from_some_seconds_before_is_put_back_on_a_majority() {
     put_back_after(LOOK_PERIOD + Duration::from_secs(1), wide).await;
 }
 
-/// The lease stands on the first two of three nodes; the second of them swaps its disk with another server.
+/// The lease stands on two of three nodes. One of these swaps its disk with server `other`.
 async fn swapped_with(other: usize) {
     let testbed = Testbed::start(4).await.unwrap();
     let urls = testbed.urls()[..3].to_vec();
@@ -87,7 +87,7 @@ async fn swapped_with(other: usize) {
     let restarts = [node, other].map(|node| node.restart(Data::Keep));
     try_join_all(restarts).await.unwrap();
     second.contest(&lease, &holders).await;
-    assert!(lease.is_held(), "it was contested all the time");
+    assert!(lease.is_held(), "the lease ended before the contest did");
 }
 
 #[tokio::test]

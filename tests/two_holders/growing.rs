@@ -1,5 +1,5 @@
-//! The procedure for another list of nodes: end all clients of the old list, wait until their registrations have expired, start
-//! clients with the new list.
+//! How to change the list of nodes: end all clients, wait until their registrations have expired, and start clients with the new
+//! list.
 
 use quorlock::testbed::{Data, Testbed};
 
@@ -7,7 +7,7 @@ use crate::common::eventually;
 use crate::lists::tells_both_lists;
 use crate::{Client, Holders, all_up, short};
 
-/// From the first three of five servers to others of these, new ones among them.
+/// Changes from the first three of five servers to `list`.
 async fn change_to(list: &[usize]) {
     let testbed = Testbed::start(5).await.unwrap();
     for new in &testbed.nodes()[3..] {
@@ -20,24 +20,24 @@ async fn change_to(list: &[usize]) {
     for _ in 0..2 {
         let mut client = Client::connected("the old list", || short(&old)).await;
         let lease = client.acquire("job", &holders).await;
-        // A handle may be kept. When its lease is over, nothing is in use for it.
+        // A kept handle does not keep its client registered.
         handles.push(lease.handle());
         drop(lease.release().await);
         clients.push(client);
     }
     let mut changed = Client::new("the new list", || short(&new));
     while let Some(client) = clients.pop() {
-        // As long as one of them runs.
+        // The new list is refused while an old client runs.
         let attempt = changed.try_acquire("job", &holders).await;
-        let error = attempt.expect_err("a client of the old list still runs");
+        let error = attempt.expect_err("the new list was accepted while a client of the old list runs");
         assert!(tells_both_lists(&error, [&old, &new]), "{error}");
         client.end(&holders).await;
     }
     changed.succeed("job", &holders).await;
-    // From now on, it is the old list that is refused.
+    // From now on, the old list is refused.
     let mut left_over = Client::new("the old list, once more", || short(&old));
     let attempt = left_over.try_acquire("job", &holders).await;
-    let error = attempt.expect_err("a client of the new list runs");
+    let error = attempt.expect_err("the old list was accepted while a client of the new list runs");
     assert!(tells_both_lists(&error, [&old, &new]), "{error}");
     all_up(changed.redlock()).await;
     eventually("new nodes grant locks, too", async || {

@@ -1,4 +1,4 @@
-//! Clients whose lists of nodes differ: the second one is refused, whoever comes first, and is told both lists.
+//! Clients with different lists of nodes: the second one is refused, and told both lists.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::common::eventually;
 use crate::{Client, Holders, all_up, short, wide};
 
-/// What makes some nodes miss the first client's lock.
+/// Why nodes miss the first client's lock.
 #[derive(Clone, Copy)]
 enum Away {
     Stopped,
@@ -38,13 +38,13 @@ fn urls(testbed: &Testbed, list: &[usize]) -> Vec<String> {
     list.iter().map(|&node| testbed.nodes()[node].url()).collect()
 }
 
-/// Whether an error is the one that different lists have: it names the nodes of both.
+/// Returns whether the error names all nodes of both lists.
 pub(crate) fn tells_both_lists(error: &str, lists: [&[String]; 2]) -> bool {
     let mut urls = lists.into_iter().flatten();
     error.contains("list of nodes") && urls.all(|url| error.contains(url.trim_start_matches("redis://")))
 }
 
-/// Waits until a client has given up a node: requests that the node finds in its buffers after that do nothing.
+/// Waits until a client has given up a node. Requests in the node's buffers do nothing after that.
 async fn given_up(redlock: &Redlock, node: &TestNode) {
     let name = node.addr().to_string();
     eventually("the node is given up", async || {
@@ -54,12 +54,12 @@ async fn given_up(redlock: &Redlock, node: &TestNode) {
     .await;
 }
 
-/// The first client takes a lock while nodes are away that both know; these nodes would help the second client to it.
+/// The first client takes a lock while common nodes are away, which would help the second client to it later.
 async fn second_is_refused(first: &[usize], away: &[usize], how: Away, second: &[usize]) {
     let testbed = Testbed::start(6).await.unwrap();
     let (ours, theirs) = (urls(&testbed, first), urls(&testbed, second));
     let away = || away.iter().map(|&node| &testbed.nodes()[node]);
-    // Stopped nodes are given up after a few of these.
+    // Stopped nodes are given up after a few requests.
     let budget = Duration::from_millis(300);
     let holders = Holders::default();
     let mut first = Client::connected("the first list", || wide(&ours).node_budget(budget)).await;
@@ -72,8 +72,8 @@ async fn second_is_refused(first: &[usize], away: &[usize], how: Away, second: &
     let mut second = Client::new("the second list", || wide(&theirs).node_budget(budget));
     let error = second.try_acquire("job", &holders).await.unwrap_err();
     assert!(tells_both_lists(&error, [&ours, &theirs]), "{error}");
-    assert!(second.redlock.is_none(), "it connected: {error}");
-    // The first one goes on.
+    assert!(second.redlock.is_none(), "the second client connected: {error}");
+    // The first client goes on.
     assert!(lease.is_held());
     drop(lease.release().await);
     first.succeed("job", &holders).await;
@@ -109,7 +109,7 @@ async fn the_last_three_of_five_nodes_first_then_the_first_three() {
     second_is_refused(&[2, 3, 4], &[2], Away::Stopped, &[0, 1, 2]).await;
 }
 
-/// A node that is away when the first client starts is of no help to the second one, either.
+/// A node that was away at the first client's start does not help the second client, either.
 #[tokio::test]
 async fn three_nodes_of_which_one_is_away_from_the_start_then_five() {
     let testbed = Testbed::start(5).await.unwrap();
@@ -125,7 +125,7 @@ async fn three_nodes_of_which_one_is_away_from_the_start_then_five() {
     drop(lease);
 }
 
-/// The only node that both know is away when they start. One of them is refused once it is back; the other one goes on.
+/// The only common node is away at first. Once it is back, one client is refused.
 #[tokio::test]
 async fn lists_that_meet_while_both_run() {
     let testbed = Testbed::start(5).await.unwrap();
@@ -139,7 +139,7 @@ async fn lists_that_meet_while_both_run() {
     for client in &clients {
         all_up(client.redlock()).await;
     }
-    // Each client by itself, for before they have met on that node nothing keeps them apart.
+    // Recorded separately: until they meet on that node, both get locks.
     let give_up = Instant::now() + Duration::from_secs(10);
     let refused = 'met: loop {
         assert!(

@@ -1,4 +1,4 @@
-//! A quorum of nodes loses what it was told, without a restart.
+//! A quorum of nodes loses data without a restart.
 
 use futures_util::future::join_all;
 use quorlock::testbed::Testbed;
@@ -7,8 +7,7 @@ use tokio::time::timeout;
 use crate::common::{PATIENCE, eventually};
 use crate::{Client, Holders, flush, short};
 
-/// `FLUSHALL` on so many of three nodes, under a lease that is renewed or not, while one client waits and another one tries
-/// again and again.
+/// Flushes this many of three nodes under a lease, while one client waits and another one tries again and again.
 async fn flushed(losers: usize, watchdog: bool) {
     let testbed = Testbed::start(3).await.unwrap();
     let urls = testbed.urls();
@@ -25,7 +24,7 @@ async fn flushed(losers: usize, watchdog: bool) {
             lease.release().await
         })
     };
-    eventually("the waiter listens for the release", async || {
+    eventually("the waiter has subscribed", async || {
         let channels = testbed.nodes()[2]
             .command(&["PUBSUB", "CHANNELS", "*"])
             .await
@@ -35,9 +34,14 @@ async fn flushed(losers: usize, watchdog: bool) {
     .await;
     join_all(testbed.nodes()[..losers].iter().map(flush)).await;
     let taken = second.contest(&lease, &holders).await;
-    assert!(!lease.is_held(), "a quorum has forgotten it");
+    assert!(
+        !lease.is_held(),
+        "the lease is held although a quorum has forgotten it"
+    );
     drop((lease, taken));
-    let outcome = timeout(PATIENCE, waiting).await.expect("the waiter gets it");
+    let outcome = timeout(PATIENCE, waiting)
+        .await
+        .expect("the waiter did not get the lock in time");
     drop(outcome.unwrap());
 }
 
@@ -61,7 +65,7 @@ async fn of_all_nodes_that_are_flushed_under_a_lease_that_is_not_renewed() {
     flushed(3, false).await;
 }
 
-/// The lock's keys stay. Clients do without the nodes until they have a new record.
+/// The lock's keys stay. Clients leave these nodes out until they have a new record.
 #[tokio::test]
 async fn records_that_are_deleted_by_hand() {
     let testbed = Testbed::start(3).await.unwrap();
@@ -77,7 +81,7 @@ async fn records_that_are_deleted_by_hand() {
              end \
              return n";
         let deleted = node.command(&["EVAL", delete, "0"]).await.unwrap();
-        assert_ne!(deleted.as_int(), Some(0), "the node has a record");
+        assert_ne!(deleted.as_int(), Some(0), "the node had no record");
     }
     let taken = second.contest(&lease, &holders).await;
     drop((lease, taken));

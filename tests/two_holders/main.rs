@@ -1,5 +1,5 @@
-//! Ways to two holders at a time, each on real servers. Whatever happens to nodes, addresses, data and lists of nodes: while
-//! one client holds a lock, no other client gets it, and tokens rise from grant to grant.
+//! Known ways to two holders at once, on real servers. Whatever happens to nodes, addresses, data and lists, no other client gets
+//! a held lock, and tokens rise.
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -26,32 +26,28 @@ use tokio::time::sleep;
 
 use common::{PATIENCE, eventually};
 
-/// The TTL and the guard's window. Short: what must not happen after the guard either shows soon.
+/// The TTL and the guard window. Short, so that a violation shows soon.
 pub(crate) const WINDOW: Duration = Duration::from_secs(3);
-/// The same for tests in which the lease of the first client has to outlast what is done to the nodes.
+/// The same, where the first lease must outlast all changes to the nodes.
 pub(crate) const WIDE: Duration = Duration::from_secs(30);
-/// How long connecting may take before a client is refused.
+/// After this, a client counts as refused.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// Longer than the guard and two periods of looking at nodes and names.
+/// Longer than the guard and two look periods.
 const LONG_ENOUGH: Duration = Duration::from_secs(6);
-/// Between two attempts.
 const STEP: Duration = Duration::from_millis(20);
 
-/// The grants of one lock, in their order.
 #[derive(Clone, Default)]
 pub(crate) struct Holders(Arc<Mutex<Vec<Grant>>>);
 
 struct Grant {
     holder: String,
-    /// `None` once it is known to be over.
+    /// `None` once the lease is known to have ended.
     lease: Option<LeaseHandle>,
     token: Option<FencingToken>,
 }
 
 impl Holders {
-    /// Records a grant. Call it as soon as the lock is acquired.
-    ///
-    /// An overlap of two leases begins with a grant. So looking at all earlier leases at each grant finds every overlap.
+    /// Records a new lease, and checks that every earlier one has ended. Each overlap begins with a grant, so this finds all.
     pub(crate) fn record(&self, holder: &str, lease: &Lease) {
         let token = lease.fencing_token();
         let mut grants = self.0.lock().unwrap();
@@ -59,7 +55,7 @@ impl Holders {
             let valid = earlier.lease.as_ref().filter(|earlier| earlier.is_held());
             assert!(
                 valid.is_none() || !lease.is_held(),
-                "two holders of {}: {} with token {:?} has {:?} left, and {holder} got it with token {token:?} ({})",
+                "two holders of {}: {} with token {:?} has {:?} left, and {holder} got the lock with token {token:?} ({})",
                 lease.resource(),
                 earlier.holder,
                 earlier.token,
@@ -68,7 +64,7 @@ impl Holders {
             );
             assert!(
                 earlier.token.is_none() || earlier.token < token,
-                "{} had token {:?} before, and {holder} got {token:?}",
+                "tokens did not rise: {} had {:?}, and then {holder} got {token:?}",
                 earlier.holder,
                 earlier.token,
             );
@@ -80,7 +76,6 @@ impl Holders {
         });
     }
 
-    /// Drops the handles of leases that are over.
     fn forget_ended(&self) {
         let mut grants = self.0.lock().unwrap();
         for grant in grants.iter_mut() {
@@ -89,7 +84,7 @@ impl Holders {
     }
 }
 
-/// A client that connects when it first wants a lock. If it is refused, it connects anew with the next attempt.
+/// A client that connects for its first attempt, and after each refusal.
 pub(crate) struct Client<'a> {
     name: &'static str,
     builder: Box<dyn Fn() -> RedlockBuilder + 'a>,
@@ -115,7 +110,7 @@ impl<'a> Client<'a> {
         self.redlock.as_ref().unwrap()
     }
 
-    /// One attempt. The error is what its user is told.
+    /// Makes one attempt. The error is the message for the user.
     pub(crate) async fn try_acquire(&mut self, resource: &str, holders: &Holders) -> Result<Lease, String> {
         if self.redlock.is_none() {
             let connected = (self.builder)().connect().await;
@@ -127,7 +122,7 @@ impl<'a> Client<'a> {
         Ok(lease)
     }
 
-    /// Tries to get the lock of a lease until that lease is over, at most for longer than the guard lasts.
+    /// Tries to get a lease's lock until that lease ends, or the guard must be over. Returns the new lease; `None` without one.
     pub(crate) async fn contest(&mut self, lease: &LeaseHandle, holders: &Holders) -> Option<Lease> {
         let until = Instant::now() + LONG_ENOUGH;
         while lease.is_held() && Instant::now() < until {
@@ -139,13 +134,17 @@ impl<'a> Client<'a> {
         None
     }
 
-    /// Acquires the lock, which is to be had sooner or later.
+    /// Acquires the lock. Panics if that takes too long.
     pub(crate) async fn acquire(&mut self, resource: &str, holders: &Holders) -> Lease {
         let give_up = Instant::now() + PATIENCE;
         loop {
             match self.try_acquire(resource, holders).await {
                 Ok(lease) => return lease,
-                Err(error) => assert!(Instant::now() < give_up, "{} never got it: {error}", self.name),
+                Err(error) => assert!(
+                    Instant::now() < give_up,
+                    "{} did not get the lock in time: {error}",
+                    self.name
+                ),
             }
             sleep(STEP).await;
         }
@@ -157,7 +156,7 @@ impl<'a> Client<'a> {
         drop(lease.release().await);
     }
 
-    /// Ends the client. Nothing of it is left then: neither leases nor what else would keep its connections.
+    /// Ends the client, and drops all that would keep its connections.
     pub(crate) async fn end(mut self, holders: &Holders) {
         holders.forget_ended();
         if let Some(redlock) = self.redlock.take() {
@@ -166,13 +165,13 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Settings with short windows. Leases are renewed.
+/// Short windows. Leases are renewed.
 pub(crate) fn short<U: AsRef<str>>(urls: &[U]) -> RedlockBuilder {
     let builder = Redlock::builder().urls(urls).ttl(WINDOW).guard_window(WINDOW);
     builder.connect_timeout(CONNECT_WITHIN)
 }
 
-/// Settings with wide windows. Leases are not renewed, so that nothing brings keys back that nodes have lost.
+/// Wide windows. Without renewals, no node that lost its key is healed.
 pub(crate) fn wide<U: AsRef<str>>(urls: &[U]) -> RedlockBuilder {
     let builder = Redlock::builder().urls(urls).ttl(WIDE).guard_window(WIDE);
     builder.watchdog(false).connect_timeout(CONNECT_WITHIN)
@@ -189,7 +188,7 @@ pub(crate) async fn all_up(redlock: &Redlock) {
     .await;
 }
 
-/// Takes the lock of the first three nodes while the third is away, which is back when this returns: two nodes know of it.
+/// Acquires the lock on two of three nodes. The third one is away meanwhile.
 pub(crate) async fn acquire_on_two(
     testbed: &Testbed,
     first: &mut Client<'_>,
@@ -204,7 +203,7 @@ pub(crate) async fn acquire_on_two(
     lease
 }
 
-/// A line of `INFO`.
+/// Returns a value from `INFO`; empty without one.
 pub(crate) async fn info(node: &TestNode, name: &str) -> String {
     let info = node.command(&["INFO"]).await.unwrap();
     let mut lines = info.as_str().unwrap().lines();

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::common::eventually;
 use crate::{Client, Holders, WINDOW, info, short};
 
-/// The addresses of two of three nodes, from now on, lead to servers that have just been started.
+/// Makes the addresses of two of three nodes lead to new servers.
 async fn move_two(testbed: &Testbed) {
     for (node, replacement) in [(1, 3), (2, 4)] {
         let replacement = &testbed.nodes()[replacement];
@@ -24,8 +24,7 @@ async fn testbed() -> Testbed {
     builder.start().await.unwrap()
 }
 
-/// The first client keeps its connections to the old servers and renews its lease there. The second one knows the new servers
-/// only, and nothing but the first node is common to both.
+/// The first client renews on the old servers. The second one knows only the new ones. They share one node.
 #[tokio::test]
 async fn a_client_of_the_new_servers_does_not_get_what_is_held_on_the_old_ones() {
     let testbed = testbed().await;
@@ -39,14 +38,14 @@ async fn a_client_of_the_new_servers_does_not_get_what_is_held_on_the_old_ones()
     let told = first.redlock().nodes().iter().any(|node| node.left_out.is_some());
     assert!(
         !lease.is_held() || told,
-        "the first client knows nothing of the move"
+        "the first client did not notice the move"
     );
     drop((lease, taken));
     first.end(&holders).await;
     second.succeed("job", &holders).await;
 }
 
-/// As above, and both take the lock only after the move.
+/// The same, but both clients take the lock after the move.
 #[tokio::test]
 async fn clients_of_old_and_new_servers_do_not_both_get_a_lock() {
     let testbed = testbed().await;
@@ -56,7 +55,7 @@ async fn clients_of_old_and_new_servers_do_not_both_get_a_lock() {
     first.succeed("warm", &Holders::default()).await;
     move_two(&testbed).await;
     let mut second = Client::new("the client of the new servers", || short(&urls));
-    // One of them gets it, or neither as long as both live.
+    // At most one of them gets the lock while both run.
     if let Ok(lease) = first.try_acquire("job", &holders).await {
         let taken = second.contest(&lease, &holders).await;
         drop((lease, taken));
@@ -65,8 +64,8 @@ async fn clients_of_old_and_new_servers_do_not_both_get_a_lock() {
     second.succeed("job", &holders).await;
 }
 
-/// The first of three nodes moves to a new server, which votes by the time its address leads back to the old one. No node
-/// that is up when the second client asks was there when the first one took the lock.
+/// A new server takes the first node's place until it votes, and then the old one is back. When the second client asks, all nodes
+/// that are up have missed the first client's lock.
 #[tokio::test]
 async fn an_address_that_leads_back_leads_to_a_server_that_has_missed_locks() {
     let testbed = testbed().await;

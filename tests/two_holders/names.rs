@@ -1,11 +1,10 @@
-//! The same nodes under other names, and in another order, are the same list.
+//! The same nodes under other names and in another order are the same list.
 
 use quorlock::testbed::{Data, TestNode, Testbed};
 
 use crate::common::PATIENCE;
 use crate::{Client, Holders, all_up, flush, short};
 
-/// What happens to a node while both clients run.
 #[derive(Clone, Copy)]
 enum Event {
     Restart(Data),
@@ -21,7 +20,7 @@ impl Event {
     }
 }
 
-/// Two clients, one of which knows the nodes by other names, have the lock in turns, and go on to when a node is another one.
+/// Two clients hold the lock in turns, also after the event. One knows the nodes by other names.
 async fn in_turns(event: Event) {
     let testbed = Testbed::start(3).await.unwrap();
     let urls = testbed.urls();
@@ -47,7 +46,7 @@ async fn in_turns(event: Event) {
         all_up(first.redlock()).await;
         all_up(second.redlock()).await;
     }
-    // And to clients that start now, once lists with what the nodes have lost are over: under other names, they are other lists.
+    // Later clients get the lock once registrations with lost memories have expired: under other names, those are other lists.
     let patient = |urls: &[String]| short(urls).connect_timeout(PATIENCE);
     Client::connected("by address, later", || patient(&urls))
         .await

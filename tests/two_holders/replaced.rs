@@ -1,15 +1,15 @@
-//! Servers that take the place of another.
+//! Servers that take the place of others.
 
 use quorlock::testbed::{Data, Testbed};
 
 use crate::common::eventually;
 use crate::{Client, Holders, WINDOW, acquire_on_two, info, short};
 
-/// The replacement has been running for some seconds when it is first seen, and the third node comes back at the same time:
-/// two nodes that know nothing of the lease. The guard counts from when clients see the replacement, not from its start.
+/// A replacement has run for some seconds when clients first see it. The guard counts from then. The third node comes back at the
+/// same time, so two nodes do not know of the lease.
 ///
-/// The old server lives on for those that are connected to it, and the second client connects only then; or the old server goes,
-/// and both clients see the replacement.
+/// If `old_lives`, the old server serves its open connections, and the second client connects after the move. Otherwise, both
+/// clients see the replacement.
 async fn replaced(old_lives: bool) {
     let testbed = Testbed::builder().nodes(4).proxies(true).start().await.unwrap();
     let urls = testbed.urls()[..3].to_vec();
@@ -33,9 +33,9 @@ async fn replaced(old_lives: bool) {
         proxy.drop_connections();
     }
     second.contest(&lease, &holders).await;
-    assert!(!lease.is_held(), "it was contested until its end");
+    assert!(!lease.is_held(), "the contest ended before the lease did");
     if old_lives {
-        first.end(&holders).await; // as long as it is there, the two clients differ in what the second node is
+        first.end(&holders).await; // while it runs, the clients disagree about the second node
     }
     second.succeed("job", &holders).await;
 }

@@ -1,18 +1,18 @@
-//! Nodes that are replicas for a moment, and come out of it with the data of their master.
+//! Nodes that become replicas for a moment, and keep their master's data.
 
 use quorlock::testbed::{Data, TestNode, Testbed};
 
 use crate::common::eventually;
 use crate::{Client, Holders, acquire_on_two, info, wide};
 
-/// What the second client meets while the node is a replica.
+/// The second client's view of the replica.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// Nothing: it asks neither before nor meanwhile.
+    /// The client sends nothing.
     Nothing,
-    /// A refused write, and then nobody, until the node is a master again.
+    /// One write is refused. Then no server answers.
     ReadOnly,
-    /// A replica that has no master yet.
+    /// The replica has not reached its master yet.
     MasterDown,
 }
 
@@ -34,7 +34,7 @@ async fn promote(node: &TestNode) {
     assert_eq!(answer.as_str(), Some("OK"));
 }
 
-/// The lease stands on the first two of three nodes. The second of them is made a replica of `master`, and a master again.
+/// The lease stands on two of three nodes. One of these becomes a replica of `master`, and a master again.
 async fn a_replica_for_a_moment(master: usize, seen: Seen, fencing: bool) {
     let builder = Testbed::builder().nodes(5).proxies(true);
     let builder = builder
@@ -57,7 +57,7 @@ async fn a_replica_for_a_moment(master: usize, seen: Seen, fencing: bool) {
         Seen::ReadOnly => {
             replicate(node, master).await;
             synchronised(node).await;
-            // The open connection tells that it is a replica; no other one can be made to learn more.
+            // The open connection shows a replica. No new connection can show more.
             node.proxy().unwrap().lead_to(nobody.direct_addr());
             second.try_acquire("job", &holders).await.unwrap_err();
         }
@@ -72,7 +72,7 @@ async fn a_replica_for_a_moment(master: usize, seen: Seen, fencing: bool) {
     promote(node).await;
     node.proxy().unwrap().lead_to(node.direct_addr());
     second.contest(&lease, &holders).await;
-    assert!(lease.is_held(), "it was contested all the time");
+    assert!(lease.is_held(), "the lease ended before the contest did");
 }
 
 #[tokio::test]
@@ -80,19 +80,19 @@ async fn of_a_server_outside_the_set_and_nobody_saw_it() {
     a_replica_for_a_moment(3, Seen::Nothing, true).await;
 }
 
-/// Without tokens, there is as much to check.
+/// Locks without tokens need the same checks.
 #[tokio::test]
 async fn of_a_server_outside_the_set_and_nobody_saw_it_without_fencing() {
     a_replica_for_a_moment(3, Seen::Nothing, false).await;
 }
 
-/// It comes back with the identity of another node of the set.
+/// The node comes back with another node's record.
 #[tokio::test]
 async fn of_another_node_and_nobody_saw_it() {
     a_replica_for_a_moment(2, Seen::Nothing, true).await;
 }
 
-/// Before Redis 7, what a script is refused for does not begin with READONLY.
+/// Before Redis 7, the error of a script's refused write does not begin with READONLY.
 #[tokio::test]
 async fn of_a_server_outside_the_set_seen_by_a_refused_write_only() {
     a_replica_for_a_moment(3, Seen::ReadOnly, true).await;

@@ -1,4 +1,4 @@
-//! Tokens rise when nodes lose their counters, and counters live as long as their longest retention.
+//! Tokens rise when nodes lose their counters. A counter lives as long as its longest retention.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::common::{PATIENCE, eventually, unguarded};
 use crate::{flush, info};
 
-/// How many milliseconds the counter of the lock has left; `None` if it never expires.
+/// Returns the milliseconds that the counter has left; `None` if it never expires.
 async fn left(node: &TestNode) -> Option<u64> {
     let left = node.command(&["PTTL", "quorlock:job#fence"]).await.unwrap();
     let left = left.as_int().unwrap();
@@ -27,8 +27,7 @@ async fn a_longer_retention_lengthens_the_life_of_the_counter_and_no_shorter_one
     let testbed = Testbed::start(1).await.unwrap();
     let node = &testbed.nodes()[0];
     let redlock = unguarded(testbed.urls()).await;
-    // Counters from before the start of the node would be started anew.
-    eventually("the node was started a while ago", async || {
+    eventually("the node has been up for 5 s", async || {
         info(node, "uptime_in_seconds").await.parse::<u32>().unwrap() >= 5
     })
     .await;
@@ -45,7 +44,7 @@ async fn a_longer_retention_lengthens_the_life_of_the_counter_and_no_shorter_one
         longest = u64::try_from(retention.as_millis())
             .unwrap_or(u64::MAX)
             .max(longest);
-        // Less what the test may take, at worst.
+        // At worst, the test takes half of it.
         assert!(
             left >= longest - longest / 2,
             "{left} ms left, after {retention:?}"
@@ -53,7 +52,7 @@ async fn a_longer_retention_lengthens_the_life_of_the_counter_and_no_shorter_one
     }
 }
 
-/// A way to a server on which answers take so long.
+/// Returns an address that leads to a server, with delayed answers.
 async fn slow_answers(server: SocketAddr, delay: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -75,8 +74,8 @@ async fn slow_answers(server: SocketAddr, delay: Duration) -> SocketAddr {
     addr
 }
 
-/// A client that hears late what a node's clock shows takes it to be behind by half of that. What it makes of it must not be
-/// the start of a counter that was lost just after it had been started.
+/// A client with slow answers takes clocks to be behind by half of the delay. It must not start a counter below one that was lost
+/// just after its start.
 #[tokio::test]
 async fn memory_that_is_lost_just_after_counters_were_started() {
     let testbed = Testbed::start(3).await.unwrap();
@@ -87,7 +86,7 @@ async fn memory_that_is_lost_just_after_counters_were_started() {
             slow_answers(node.direct_addr(), Duration::from_millis(900)).await
         ));
     }
-    // One that waits that long for answers.
+    // This client waits for such answers.
     let builder = Redlock::builder()
         .urls(&far)
         .restart_guard(false)

@@ -1,4 +1,4 @@
-//! A Redis keyspace in memory: the commands that the lock script uses, with Redis' answers, on a clock that the caller sets.
+//! A Redis keyspace in memory: the lock script's commands with Redis' answers, on a clock that the caller sets.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,22 +18,22 @@ pub(crate) enum Resp {
     Array(Vec<Resp>),
 }
 
-/// What is wrong with the server.
+/// Why the server refuses commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Trouble {
     #[default]
     None,
-    /// It has become a replica.
+    /// The server is a replica.
     ReadOnly,
     OutOfMemory,
     /// The user may not run this command.
     Forbidden(&'static str),
 }
 
-/// What is told to others than the caller, or happens by itself.
+/// Effects of a command besides its reply.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// Channel and message.
+    /// Channels and messages.
     pub(crate) published: Vec<(Bytes, Bytes)>,
     /// Keys that were found to have expired.
     pub(crate) expired: Vec<Bytes>,
@@ -49,24 +49,22 @@ struct Entry {
 #[derive(Clone, Debug)]
 enum Data {
     Text(Bytes),
-    /// So many items.
+    /// The number of items.
     List(i64),
 }
 
 type Entries = BTreeMap<Bytes, Entry>;
 
-/// What a server's memory holds at some moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot(Arc<Entries>);
 
-/// A server's memory, and who subscribes to what.
 #[derive(Debug, Default)]
 pub(crate) struct Keyspace {
     entries: Arc<Entries>,
     /// In microseconds. May be set back.
     pub(crate) now: i64,
     pub(crate) trouble: Trouble,
-    /// How many subscribe to each channel.
+    /// By channel.
     pub(crate) subscribers: BTreeMap<String, u32>,
     pub(crate) effects: Effects,
 }
@@ -85,7 +83,6 @@ impl Keyspace {
         self.entries = snapshot.0;
     }
 
-    /// Removes what has expired.
     pub(crate) fn sweep(&mut self) {
         let keys: Vec<Bytes> = self.entries.keys().cloned().collect();
         keys.iter().for_each(|key| {
@@ -93,7 +90,7 @@ impl Keyspace {
         });
     }
 
-    /// The strings that have not expired.
+    /// Returns the strings that have not expired.
     pub(crate) fn strings(&self) -> impl Iterator<Item = (&str, &str)> {
         let text = |bytes| std::str::from_utf8(bytes).ok();
         self.entries
@@ -104,7 +101,7 @@ impl Keyspace {
             })
     }
 
-    /// The string at `key`, if there is one that has not expired.
+    /// Returns the string at `key`; `None` if there is none, or it has expired.
     pub(crate) fn string(&self, key: &str) -> Option<&str> {
         let entry = self.entries.get(key.as_bytes())?;
         match &entry.value {
@@ -267,7 +264,7 @@ impl Keyspace {
         keys.iter().filter(|key| is(self, key.as_ref())).count() as i64
     }
 
-    /// What is there, and has not expired.
+    /// Returns the entry at `key`. One that has expired is removed first.
     fn live(&mut self, key: &[u8]) -> Option<&Entry> {
         if self.entries.get(key).is_some_and(|entry| self.is_over(entry)) {
             self.entries_mut().remove(key);
@@ -296,7 +293,7 @@ impl Keyspace {
     }
 }
 
-/// As strict as Redis: one way to write each number.
+/// As strict as Redis: each number has one spelling.
 fn integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     match digits {

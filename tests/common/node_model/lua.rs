@@ -7,7 +7,7 @@ use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Valu
 
 use super::keyspace::{Keyspace, Resp};
 
-/// What Redis puts around a script. An error that nobody catches is the answer; globals are not to be made or misspelt.
+/// Redis' environment for scripts. An uncaught error is the answer. Scripts may neither make globals nor read unknown ones.
 const AROUND: &str = r"
     local script, execute, KEYS, ARGV = ...
     local globals = { KEYS = KEYS, ARGV = ARGV, redis = { pcall = execute } }
@@ -28,7 +28,6 @@ const AROUND: &str = r"
     end
 ";
 
-/// A script that has been compiled.
 pub(super) struct Runner {
     keyspace: Rc<RefCell<Keyspace>>,
     keys: Arguments,
@@ -39,7 +38,7 @@ pub(super) struct Runner {
 
 impl Runner {
     pub(super) fn new(text: &str) -> Runner {
-        Runner::build(text).expect("the script compiles")
+        Runner::build(text).expect("the script does not compile")
     }
 
     fn build(text: &str) -> mlua::Result<Runner> {
@@ -60,7 +59,7 @@ impl Runner {
             let args = args.into_iter().map(text).collect::<mlua::Result<Vec<_>>>()?;
             let args: Vec<_> = args.iter().map(LuaString::as_bytes).collect();
             match of.borrow_mut().execute(&args) {
-                // The usual one. Scripts do not write to it.
+                // The usual reply. Scripts do not change it.
                 Resp::Status("OK") => Ok(Value::Table(ok.clone())),
                 reply => into_lua(lua, reply),
             }
@@ -79,7 +78,6 @@ impl Runner {
         })
     }
 
-    /// The script's answer.
     pub(super) fn run<'a>(
         &self,
         keyspace: &mut Keyspace,
@@ -93,7 +91,7 @@ impl Runner {
             .and_then(|()| self.script.call(()))
             .and_then(from_lua);
         swap(keyspace);
-        answer.expect("Lua has memory enough")
+        answer.expect("Lua ran out of memory")
     }
 }
 
@@ -139,7 +137,7 @@ fn into_lua(lua: &Lua, reply: Resp) -> mlua::Result<Value> {
 fn from_lua(answer: Value) -> mlua::Result<Resp> {
     Ok(match answer {
         Value::Integer(number) => Resp::Integer(number),
-        // Without what is behind the point.
+        // Redis drops the fraction.
         Value::Number(number) => Resp::Integer(number as i64),
         Value::String(text) => Resp::Bulk((*text.as_bytes()).into()),
         Value::Boolean(true) => Resp::Integer(1),
@@ -148,7 +146,7 @@ fn from_lua(answer: Value) -> mlua::Result<Resp> {
                 return Ok(Resp::Error(text.to_string_lossy().into()));
             }
             if let Value::String(text) = table.raw_get("ok")? {
-                assert_eq!(text, "OK", "a status that no command has");
+                assert_eq!(text, "OK", "an unknown status");
                 return Ok(Resp::Status("OK"));
             }
             let mut items = Vec::new();

@@ -1,4 +1,4 @@
-//! A model of a node for simulations: `lock.lua` itself, run over a keyspace in memory. Not every suite uses all of it.
+//! A model of a node for simulations: `lock.lua` itself on a keyspace in memory. Not every suite uses all of it.
 #![allow(dead_code, unused_imports)]
 
 mod keyspace;
@@ -34,7 +34,7 @@ fn value(answer: Resp) -> Value {
         Resp::Nil => Value::Nil,
         Resp::Integer(number) => Value::Integer(number),
         Resp::Status(text) => Value::Text(text.into()),
-        // The script catches errors one by one, and tells their texts.
+        // The script catches errors one by one, and returns their texts.
         Resp::Error(error) => panic!("an error inside the answer: {error}"),
         Resp::Bulk(bytes) => Value::Text(bytes.to_vec()),
         Resp::Array(items) => Value::List(items.into_iter().map(value).collect()),
