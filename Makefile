@@ -29,6 +29,9 @@ setup:
 setup-tests:
 	@scripts/setup postgresql
 
+setup-bench:
+	@scripts/setup postgresql etcd-server
+
 demo: setup
 	@scripts/demo
 

@@ -102,7 +102,33 @@ async fn one_that_is_suspended_for_too_long_is_said_to_have_been() {
     let other = ["run", "--wait", "forever", "r", "--", "true"];
     assert_eq!(finish(with(&testbed.urls(), &other)).await.status.code(), Some(0));
     terminal.press("fg\n");
-    terminal.shows("quorlock was suspended (Ctrl-Z)").await;
+    terminal.shows("quorlock did not run for").await;
+    terminal.press("echo \"status:\" $?\n");
+    terminal.shows("status: 79").await;
+    end(terminal).await;
+}
+
+/// The lease outlives the suspension. Then no node answers any more.
+#[tokio::test]
+async fn a_loss_is_not_put_down_to_an_earlier_suspension() {
+    let testbed = testbed().await;
+    let folder = testbed.folder();
+    // A loop that runs 1.5 s late counts as paused.
+    let mut terminal = shell(&testbed, "--ttl 12s --kill-after 1s -vv").await;
+    terminal.press(&format!("$Q {}\n", job(folder, "echo rea\"\"dy; exec sleep 600")));
+    terminal.shows("ready").await;
+    terminal.press(SUSPEND);
+    terminal.shows("Stopped").await;
+    tokio::time::sleep(std::time::Duration::from_millis(3_500)).await;
+    terminal.press("fg\n");
+    terminal.shows("renewed r").await;
+    for node in testbed.nodes() {
+        node.stop().unwrap();
+    }
+    terminal.shows("the lease could not be renewed").await;
+    for node in testbed.nodes() {
+        node.resume().unwrap();
+    }
     terminal.press("echo \"status:\" $?\n");
     terminal.shows("status: 79").await;
     end(terminal).await;

@@ -130,6 +130,8 @@ pub(crate) async fn supervise(
                     schedule(job, times, known);
                 }
                 if renewed {
+                    // A later loss has another cause.
+                    paused = None;
                     report.event(&Event::Renewed { resource: lease.resource(), valid: lease.remaining() });
                 }
                 None
