@@ -22,7 +22,7 @@ use targets::{decoder, names, options, urls};
 use tokio::task::JoinSet;
 
 /// Cases that run at a time: most of a case is waiting for silent nodes.
-const AT_A_TIME: usize = 32;
+const AT_A_TIME: usize = 12;
 
 #[test]
 fn names_and_prefixes_are_used_literally_or_refused() {

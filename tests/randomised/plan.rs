@@ -199,10 +199,10 @@ impl Plan {
         plan
     }
 
-    /// Returns the look period (P). The library's lower bound is 500 ms.
+    /// Returns the look period (P).
     pub(crate) fn look_period(&self) -> Duration {
         let window = self.guard.unwrap_or(Duration::from_secs(30));
-        (window / 6).clamp(Duration::from_millis(250), Duration::from_secs(5))
+        (window / 6).clamp(Duration::from_millis(500), Duration::from_secs(5))
     }
 
     /// Returns whether leases must not overlap (I1).

@@ -28,7 +28,8 @@ async fn check(prefix: &str, resource: &str) {
     };
     assert!(prefix.len() <= MAX_PREFIX_BYTES);
     let key = format!("{prefix}{resource}");
-    let reserved = key.ends_with("#fence") || key.ends_with("#memory");
+    let reserved = ["#fence", "#node", "#views", "#client", "#memory"];
+    let reserved = reserved.iter().any(|suffix| key.ends_with(suffix));
     match redlock.lock(resource).try_acquire().await {
         Ok(lease) => {
             assert!(!resource.is_empty() && resource.len() <= MAX_RESOURCE_BYTES && !reserved);

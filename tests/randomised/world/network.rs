@@ -10,10 +10,9 @@ use super::event::Event;
 use crate::desk::{Answer, Call};
 use crate::heap::Tail;
 
-/// How long a connection may leave a call unanswered (T4). The library's own limits are shorter.
-const PATIENCE_IN_BUDGETS: u64 = 3;
-const SHORTEST_PATIENCE: u64 = 500;
-const LONGEST_PATIENCE: u64 = 5_000;
+/// How long a connection may leave a call unanswered, in milliseconds (T4): half a budget within these bounds, as in the library.
+const SHORTEST_PATIENCE: u64 = 50;
+const LONGEST_PATIENCE: u64 = 500;
 /// How long an attempt to connect takes that is not answered.
 const CONNECT_TIMEOUT: u64 = 500;
 #[derive(Debug, Default)]
@@ -40,7 +39,7 @@ impl World {
         {
             self.tally("split vote: asked again");
         }
-        let patience = (call.budget * PATIENCE_IN_BUDGETS).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE);
+        let patience = (call.budget / 2).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE);
         self.push(now + patience, Event::Doubt(client, call.clone()));
         let tail = &mut self.wires[client][call.server].there;
         self.heap
