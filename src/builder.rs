@@ -129,9 +129,10 @@ impl RedlockBuilder {
         self
     }
 
-    /// Sets the default [`ttl`](crate::LockRequest::ttl), instead of 30 s.
+    /// Sets the default [`ttl`](crate::LockRequest::ttl), instead of 30 s (or the [`guard_window`](Self::guard_window), if that is
+    /// shorter).
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.defaults.ttl = ttl;
+        self.defaults.ttl = Some(ttl);
         self
     }
 

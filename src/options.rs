@@ -40,8 +40,9 @@ const RESERVED: [&str; 5] = [
     CLIENT_SUFFIX,
     "#memory",
 ];
-/// How long nodes that have restarted give no locks, unless a lock's TTL is longer (R2). Equals the default TTL.
-const DEFAULT_GUARD_WINDOW: Duration = Duration::from_secs(30);
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+/// How long nodes that have restarted give no locks, unless the TTL is longer (R2).
+const DEFAULT_GUARD_WINDOW: Duration = DEFAULT_TTL;
 /// Most nodes in a set.
 pub const MAX_NODES: usize = 64;
 
@@ -178,7 +179,8 @@ pub(crate) enum Wait {
 /// The options of one request, or a manager's defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct LockOptions {
-    pub(crate) ttl: Duration,
+    /// `None`: [`DEFAULT_TTL`], or the guard window if that is shorter.
+    pub(crate) ttl: Option<Duration>,
     pub(crate) node_budget: Option<Duration>,
     pub(crate) drift: Drift,
     pub(crate) wait: Wait,
@@ -194,7 +196,7 @@ pub(crate) struct LockOptions {
 impl Default for LockOptions {
     fn default() -> Self {
         LockOptions {
-            ttl: Duration::from_secs(30),
+            ttl: None,
             node_budget: None,
             drift: Drift::default(),
             wait: Wait::Within(Duration::from_secs(10)),
@@ -239,28 +241,34 @@ impl LockOptions {
     /// manager: its other locks may live for that long.
     pub(crate) fn of_manager(self) -> LockOptions {
         LockOptions {
-            guard_window: self.guard_window.max(self.ttl),
+            guard_window: self.guard_window.max(self.ttl()),
             ..self
         }
     }
 
+    fn ttl(&self) -> Duration {
+        let shorter = || DEFAULT_TTL.min(self.guard_window).max(MIN_TTL);
+        self.ttl.unwrap_or_else(shorter)
+    }
+
     pub(crate) fn settings(&self) -> Result<LockSettings, OptionError> {
-        if self.ttl < MIN_TTL || self.ttl > MAX_TTL {
-            return Err(OptionError::Ttl { ttl: self.ttl });
+        let ttl = self.ttl();
+        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
+            return Err(OptionError::Ttl { ttl });
         }
         if self.guard_window > MAX_TTL {
             return Err(OptionError::GuardWindow {
                 window: self.guard_window,
             });
         }
-        if self.ttl > self.guard_window {
+        if ttl > self.guard_window {
             return Err(OptionError::TtlBeyondGuard {
-                ttl: self.ttl,
+                ttl,
                 window: self.guard_window,
             });
         }
         // Redis counts in milliseconds. Rounding down keeps the deadline on the safe side.
-        let ttl = Duration::from_millis(self.ttl.as_millis() as u64);
+        let ttl = Duration::from_millis(ttl.as_millis() as u64);
         let validity = validity(ttl, self.drift).ok_or_else(|| OptionError::NoValidity {
             ttl,
             drift: self.drift.over(ttl),
@@ -346,12 +354,12 @@ mod tests {
     #[test]
     fn every_ttl_is_either_refused_or_leaves_validity() {
         for millis in 0..2_000 {
-            match settings(|o| o.ttl = Duration::from_millis(millis)) {
+            match settings(|o| o.ttl = Some(Duration::from_millis(millis))) {
                 Ok(settings) => assert!(!settings.validity.is_zero() && settings.validity < settings.ttl),
                 Err(error) => assert!(matches!(error, OptionError::Ttl { .. }), "{millis}: {error}"),
             }
         }
-        assert!(settings(|o| o.ttl = Duration::MAX).is_err());
+        assert!(settings(|o| o.ttl = Some(Duration::MAX)).is_err());
         let eaten = settings(|o| o.drift = Drift::from_ppm(2_000_000, Duration::ZERO)).unwrap_err();
         assert_eq!(
             eaten.to_string(),
@@ -361,14 +369,20 @@ mod tests {
 
     #[test]
     fn fractions_of_a_millisecond_are_rounded_down_like_the_node_sees_them() {
-        let settings = settings(|o| o.ttl = Duration::from_micros(50_900)).unwrap();
+        let settings = settings(|o| o.ttl = Some(Duration::from_micros(50_900))).unwrap();
         assert_eq!(settings.ttl, Duration::from_millis(50));
     }
 
     #[test]
     fn no_ttl_is_longer_than_the_guard_window_and_a_managers_own_makes_that_longer() {
         let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-        let with = |manager: LockOptions, ttl| LockOptions { ttl, ..manager }.settings();
+        let with = |manager: LockOptions, ttl| {
+            LockOptions {
+                ttl: Some(ttl),
+                ..manager
+            }
+            .settings()
+        };
         let manager = LockOptions::default().of_manager();
         assert!(with(manager.clone(), DEFAULT_GUARD_WINDOW).is_ok());
         let refused = OptionError::TtlBeyondGuard {
@@ -377,13 +391,19 @@ mod tests {
         };
         assert_eq!(with(manager, minute).unwrap_err(), refused);
         let options = LockOptions {
-            ttl: minute,
+            ttl: Some(minute),
             ..LockOptions::default()
         };
         let manager = options.of_manager();
         for ttl in [minute, second] {
             assert_eq!(with(manager.clone(), ttl).unwrap().guard, Some(minute));
         }
+        let options = LockOptions {
+            guard_window: second,
+            ..LockOptions::default()
+        };
+        let settings = options.of_manager().settings().unwrap();
+        assert_eq!((settings.ttl, settings.guard), (second, Some(second)));
         assert!(with(manager, minute + second).is_err());
     }
 

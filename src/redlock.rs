@@ -155,7 +155,7 @@ impl LockRequest {
     /// A crashed holder blocks the resource for this long. A shorter TTL needs more renewals, and bridges shorter pauses of
     /// this process or the network.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options.ttl = ttl;
+        self.options.ttl = Some(ttl);
         self
     }
 

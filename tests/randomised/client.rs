@@ -118,7 +118,7 @@ impl Client {
             .simulated_owner_tokens(|| fastrand::u128(..))
             .suspended_time(move || Duration::from_millis(desk.slept()))
             .restart_guard(plan.guard.is_some())
-            .guard_window(plan.guard.unwrap_or_default());
+            .guard_window(plan.guard.unwrap_or(Duration::from_secs(30)));
         let redlock = builder
             .custom_nodes((0..plan.clocks.len()).map(node).collect())
             .unwrap();
