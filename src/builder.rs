@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::node::{Fault, Node, NodeState, OwnerToken};
-use crate::options::{self, Backoff, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, OptionError, Wait};
+use crate::options::{self, Backoff, ConfigError, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, Wait};
 use crate::protocol::quorum::quorum;
 use crate::redis::{NodeConfig, Part, RedisNode, Registrations, Settings, registrations};
 use crate::redlock::Redlock;
@@ -39,7 +39,7 @@ const GRACE: Duration = Duration::from_millis(250);
 /// ```
 #[must_use = "nothing is connected before connect"]
 pub struct RedlockBuilder {
-    nodes: Vec<Result<NodeConfig, OptionError>>,
+    nodes: Vec<Result<NodeConfig, ConfigError>>,
     prefix: String,
     connect_timeout: Duration,
     part: Part,
@@ -101,8 +101,8 @@ impl RedlockBuilder {
     /// Checks the name of a resource before connecting. [`acquire`](crate::LockRequest::acquire) makes the same check.
     ///
     /// # Errors
-    /// [`OptionError::EmptyResource`], [`OptionError::LongResource`], [`OptionError::ReservedName`].
-    pub fn check_resource(&self, resource: &str) -> Result<(), OptionError> {
+    /// [`ConfigError::EmptyResource`], [`ConfigError::LongResource`], [`ConfigError::ReservedName`].
+    pub fn check_resource(&self, resource: &str) -> Result<(), ConfigError> {
         options::key(&self.prefix, resource).map(drop)
     }
 
@@ -204,7 +204,7 @@ impl RedlockBuilder {
     /// 30 s, or the TTL of this builder if that is longer. All clients of a prefix should use the same window.
     ///
     /// It must be at least the longest TTL that *any* client uses on these nodes. Longer TTLs are refused
-    /// ([`OptionError::TtlBeyondGuard`](crate::OptionError::TtlBeyondGuard)), also if the guard is off.
+    /// ([`ConfigError::TtlBeyondGuard`](crate::ConfigError::TtlBeyondGuard)), also if the guard is off.
     pub fn guard_window(mut self, window: Duration) -> Self {
         self.defaults.guard_window = window;
         self
@@ -246,11 +246,11 @@ impl RedlockBuilder {
     /// Asks the nodes which clients use them, and with which lists of nodes. Registers nothing itself.
     ///
     /// # Errors
-    /// [`OptionError`] if a setting or URL is invalid. Nodes that cannot be asked are in [`Registrations::faults`].
+    /// [`ConfigError`] if a setting or URL is invalid. Nodes that cannot be asked are in [`Registrations::faults`].
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn registrations(self) -> Result<Registrations, OptionError> {
+    pub async fn registrations(self) -> Result<Registrations, ConfigError> {
         options::check_prefix(&self.prefix)?;
         let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
         check_count(configs.len())?;
@@ -274,7 +274,7 @@ impl RedlockBuilder {
     /// never waits beyond its timeout.
     ///
     /// # Errors
-    /// * [`ConnectError::Options`]: a setting or URL is invalid.
+    /// * [`ConnectError::Config`]: a setting or URL is invalid.
     /// * [`ConnectError::Misconfigured`]: a node may not vote; it is a replica, for instance.
     /// * [`ConnectError::NoQuorum`]: too few nodes came up in time.
     /// * [`ConnectError::OtherNodes`]: other clients use another list of nodes.
@@ -287,7 +287,7 @@ impl RedlockBuilder {
         let runtime = Runtime::current_with_io()?;
         let timeout = self.connect_timeout;
         if timeout.is_zero() || timeout > MAX_CONNECT_TIMEOUT {
-            return Err(OptionError::ConnectTimeout { timeout }.into());
+            return Err(ConfigError::ConnectTimeout { timeout }.into());
         }
         let defaults = self.defaults.of_manager();
         let settings = defaults.settings()?;
@@ -299,7 +299,7 @@ impl RedlockBuilder {
                 .iter()
                 .any(|earlier| earlier.name() == config.name())
             {
-                return Err(OptionError::DuplicateNode {
+                return Err(ConfigError::DuplicateNode {
                     name: config.name().clone(),
                 }
                 .into());
@@ -328,7 +328,7 @@ impl RedlockBuilder {
     /// Uses your own implementations of [`Node`], for instance simulated ones, instead of the nodes added before.
     ///
     /// # Errors
-    /// [`ConnectError::Options`], [`ConnectError::NoRuntime`], [`ConnectError::IncompleteRuntime`].
+    /// [`ConnectError::Config`], [`ConnectError::NoRuntime`], [`ConnectError::IncompleteRuntime`].
     #[cfg(feature = "simulation")]
     pub fn custom_nodes(self, nodes: Vec<Arc<dyn Node>>) -> Result<Redlock, ConnectError> {
         let runtime = Runtime::current()?;
@@ -352,11 +352,11 @@ impl fmt::Debug for RedlockBuilder {
     }
 }
 
-fn check_count(nodes: usize) -> Result<(), OptionError> {
+fn check_count(nodes: usize) -> Result<(), ConfigError> {
     match nodes {
-        0 => Err(OptionError::NoNodes),
+        0 => Err(ConfigError::NoNodes),
         1..=MAX_NODES => Ok(()),
-        _ => Err(OptionError::TooManyNodes { nodes }),
+        _ => Err(ConfigError::TooManyNodes { nodes }),
     }
 }
 

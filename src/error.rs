@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::{Fault, ListConflict};
-use crate::options::OptionError;
+use crate::options::ConfigError;
 use crate::sys::runtime::Unfit;
 use crate::votes::{Votes, short};
 
@@ -20,7 +20,7 @@ fn tries(attempts: u32, waited: Duration) -> String {
 pub enum ConnectError {
     /// A setting, a URL or the list of nodes is invalid. Nothing was sent.
     #[error(transparent)]
-    Options(#[from] OptionError),
+    Config(#[from] ConfigError),
     /// A node that answers may not vote: a replica, a cluster member, or the same server as another node, for instance.
     #[error("some nodes may not vote; correct them, or the list of nodes: {}", unfit(.0))]
     Misconfigured(Votes),
@@ -93,7 +93,7 @@ fn unfit(votes: &Votes) -> String {
 pub enum AcquireError {
     /// A setting or the resource's name is invalid. Nothing was sent.
     #[error(transparent)]
-    Options(#[from] OptionError),
+    Config(#[from] ConfigError),
     /// A quorum of nodes answered, and the lock is held. Or several clients contended for it, and none got it in this attempt.
     #[error("{resource:?} is already held ({}): {votes}", tries(*.attempts, *.waited))]
     Held {
@@ -168,7 +168,7 @@ impl AcquireError {
     pub fn is_retryable(&self) -> bool {
         !matches!(
             self,
-            AcquireError::Options(_) | AcquireError::ShutDown | AcquireError::RuntimeEnded
+            AcquireError::Config(_) | AcquireError::ShutDown | AcquireError::RuntimeEnded
         )
     }
 
@@ -178,7 +178,7 @@ impl AcquireError {
             AcquireError::Held { votes, .. }
             | AcquireError::NoQuorum { votes, .. }
             | AcquireError::TooLate { votes, .. } => Some(votes),
-            AcquireError::Options(_)
+            AcquireError::Config(_)
             | AcquireError::OtherNodes { .. }
             | AcquireError::ShutDown
             | AcquireError::RuntimeEnded => None,

@@ -60,6 +60,7 @@ pub struct FenceGate {
 #[error(
     "the write with fencing token {token} is refused, because a newer holder has written with {seen}: acquire the lock again"
 )]
+#[non_exhaustive]
 pub struct StaleToken {
     /// The refused token.
     pub token: FencingToken,

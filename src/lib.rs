@@ -33,8 +33,8 @@ pub use fence_gate::{FenceGate, StaleToken};
 pub use fred;
 pub use lease::{Lease, LeaseHandle};
 pub use options::{
-    Backoff, Drift, MAX_CONNECT_TIMEOUT, MAX_NODES, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, MAX_RETENTION,
-    MAX_TTL, MIN_TTL, OptionError,
+    Backoff, ConfigError, Drift, MAX_CONNECT_TIMEOUT, MAX_NODES, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES,
+    MAX_RETENTION, MAX_TTL, MIN_TTL,
 };
 pub use protocol::token::{FencingToken, NotAToken};
 pub use redis::{Credentials, CredentialsProvider, NodeConfig, NodeList, Registrations};

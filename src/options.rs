@@ -49,7 +49,7 @@ pub const MAX_NODES: usize = 64;
 /// An invalid setting. The message names the value and its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum OptionError {
+pub enum ConfigError {
     /// The resource's name is empty.
     #[error("the resource name is empty: name what to lock")]
     EmptyResource,
@@ -251,37 +251,37 @@ impl LockOptions {
         self.ttl.unwrap_or_else(shorter)
     }
 
-    pub(crate) fn settings(&self) -> Result<LockSettings, OptionError> {
+    pub(crate) fn settings(&self) -> Result<LockSettings, ConfigError> {
         let ttl = self.ttl();
         if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
-            return Err(OptionError::Ttl { ttl });
+            return Err(ConfigError::Ttl { ttl });
         }
         if self.guard_window > MAX_TTL {
-            return Err(OptionError::GuardWindow {
+            return Err(ConfigError::GuardWindow {
                 window: self.guard_window,
             });
         }
         if ttl > self.guard_window {
-            return Err(OptionError::TtlBeyondGuard {
+            return Err(ConfigError::TtlBeyondGuard {
                 ttl,
                 window: self.guard_window,
             });
         }
         // Redis counts in milliseconds. Rounding down keeps the deadline on the safe side.
         let ttl = Duration::from_millis(ttl.as_millis() as u64);
-        let validity = validity(ttl, self.drift).ok_or_else(|| OptionError::NoValidity {
+        let validity = validity(ttl, self.drift).ok_or_else(|| ConfigError::NoValidity {
             ttl,
             drift: self.drift.over(ttl),
         })?;
         let node_budget = self.node_budget.unwrap_or(ttl / 10);
         if node_budget.is_zero() || node_budget >= ttl {
-            return Err(OptionError::NodeBudget {
+            return Err(ConfigError::NodeBudget {
                 budget: node_budget,
                 ttl,
             });
         }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
-            return Err(OptionError::MaxHold);
+            return Err(ConfigError::MaxHold);
         }
         Ok(LockSettings {
             ttl,
@@ -295,39 +295,39 @@ impl LockOptions {
         })
     }
 
-    fn retention(&self, ttl: Duration) -> Result<Option<Duration>, OptionError> {
+    fn retention(&self, ttl: Duration) -> Result<Option<Duration>, ConfigError> {
         let least = MIN_RETENTION.max(ttl * RETENTION_IN_TTLS);
         let retention = self.retention.unwrap_or(DEFAULT_RETENTION.max(least));
         if retention == Duration::MAX {
             return Ok(None);
         }
         if retention < least || retention > MAX_RETENTION {
-            return Err(OptionError::Retention { retention, least });
+            return Err(ConfigError::Retention { retention, least });
         }
         Ok(Some(Duration::from_millis(retention.as_millis() as u64)))
     }
 }
 
 /// Returns the key of a resource: prefix and name, both checked.
-pub(crate) fn key(prefix: &str, resource: &str) -> Result<Arc<str>, OptionError> {
+pub(crate) fn key(prefix: &str, resource: &str) -> Result<Arc<str>, ConfigError> {
     if resource.is_empty() {
-        return Err(OptionError::EmptyResource);
+        return Err(ConfigError::EmptyResource);
     }
     if resource.len() > MAX_RESOURCE_BYTES {
-        return Err(OptionError::LongResource {
+        return Err(ConfigError::LongResource {
             bytes: resource.len(),
         });
     }
     let key: Arc<str> = format!("{prefix}{resource}").into();
     match RESERVED.into_iter().find(|suffix| key.ends_with(suffix)) {
-        Some(suffix) => Err(OptionError::ReservedName { key, suffix }),
+        Some(suffix) => Err(ConfigError::ReservedName { key, suffix }),
         None => Ok(key),
     }
 }
 
-pub(crate) fn check_prefix(prefix: &str) -> Result<(), OptionError> {
+pub(crate) fn check_prefix(prefix: &str) -> Result<(), ConfigError> {
     if prefix.len() > MAX_PREFIX_BYTES {
-        return Err(OptionError::LongPrefix { bytes: prefix.len() });
+        return Err(ConfigError::LongPrefix { bytes: prefix.len() });
     }
     Ok(())
 }
@@ -336,7 +336,7 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), OptionError> {
 mod tests {
     use super::*;
 
-    fn settings(change: impl FnOnce(&mut LockOptions)) -> Result<LockSettings, OptionError> {
+    fn settings(change: impl FnOnce(&mut LockOptions)) -> Result<LockSettings, ConfigError> {
         let mut options = LockOptions::default();
         change(&mut options);
         options.of_manager().settings()
@@ -356,7 +356,7 @@ mod tests {
         for millis in 0..2_000 {
             match settings(|o| o.ttl = Some(Duration::from_millis(millis))) {
                 Ok(settings) => assert!(!settings.validity.is_zero() && settings.validity < settings.ttl),
-                Err(error) => assert!(matches!(error, OptionError::Ttl { .. }), "{millis}: {error}"),
+                Err(error) => assert!(matches!(error, ConfigError::Ttl { .. }), "{millis}: {error}"),
             }
         }
         assert!(settings(|o| o.ttl = Some(Duration::MAX)).is_err());
@@ -385,7 +385,7 @@ mod tests {
         };
         let manager = LockOptions::default().of_manager();
         assert!(with(manager.clone(), DEFAULT_GUARD_WINDOW).is_ok());
-        let refused = OptionError::TtlBeyondGuard {
+        let refused = ConfigError::TtlBeyondGuard {
             ttl: minute,
             window: DEFAULT_GUARD_WINDOW,
         };
@@ -411,11 +411,11 @@ mod tests {
     fn budgets_and_holds_are_checked() {
         for budget in [Duration::ZERO, Duration::from_secs(30), Duration::MAX] {
             let error = settings(|o| o.node_budget = Some(budget)).unwrap_err();
-            assert!(matches!(error, OptionError::NodeBudget { .. }));
+            assert!(matches!(error, ConfigError::NodeBudget { .. }));
         }
         assert_eq!(
             settings(|o| o.max_hold = Some(Duration::ZERO)).unwrap_err(),
-            OptionError::MaxHold
+            ConfigError::MaxHold
         );
     }
 
@@ -425,12 +425,12 @@ mod tests {
             &*key("quorlock:", "Rechnung/ä 料金\n\0").unwrap(),
             "quorlock:Rechnung/ä 料金\n\0"
         );
-        assert_eq!(key("", "").unwrap_err(), OptionError::EmptyResource);
+        assert_eq!(key("", "").unwrap_err(), ConfigError::EmptyResource);
         assert!(key("p", &"x".repeat(MAX_RESOURCE_BYTES)).is_ok());
         let long = key("p", &"é".repeat(MAX_RESOURCE_BYTES / 2 + 1)).unwrap_err();
         assert_eq!(
             long,
-            OptionError::LongResource {
+            ConfigError::LongResource {
                 bytes: MAX_RESOURCE_BYTES + 2
             }
         );

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use quorlock::node::Fault;
 use quorlock::testbed::Testbed;
-use quorlock::{ConnectError, NodeConfig, OptionError, Redlock, ReleaseOutcome, TlsOptions};
+use quorlock::{ConfigError, ConnectError, NodeConfig, Redlock, ReleaseOutcome, TlsOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -280,7 +280,7 @@ fn the_same_address_with_and_without_tls_is_listed_twice() {
     let connecting = Redlock::connect(["redis://127.0.0.1:1", "rediss://127.0.0.1:1"]);
     let error = runtime.block_on(connecting).unwrap_err();
     assert!(
-        matches!(error, ConnectError::Options(OptionError::DuplicateNode { .. })),
+        matches!(error, ConnectError::Config(ConfigError::DuplicateNode { .. })),
         "{error:?}"
     );
 }

@@ -80,6 +80,7 @@ pub(crate) type Answer = Result<Reply, Fault>;
 
 /// A node's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reply {
     /// Acquire, heal: the key is ours.
     Granted {

@@ -32,6 +32,7 @@ pub struct FencingToken(NonZeroU64);
 /// The number or text is not a fencing token: an integer from 1 to 2^53 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a fencing token: it must be an integer from 1 to {}", FencingToken::MAX)]
+#[non_exhaustive]
 pub struct NotAToken;
 
 impl FencingToken {

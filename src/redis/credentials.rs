@@ -78,7 +78,7 @@ type Answer = Result<Credentials, String>;
 /// use quorlock::{Credentials, CredentialsProvider, NodeConfig};
 ///
 /// # async fn token() -> Result<String, std::io::Error> { Ok("token".into()) }
-/// # fn example() -> Result<(), quorlock::OptionError> {
+/// # fn example() -> Result<(), quorlock::ConfigError> {
 /// let from_a_file = CredentialsProvider::file("/run/secrets/redis");
 /// let node = NodeConfig::from_url("redis://locker@db1:6379")?.with_credentials(from_a_file);
 ///

@@ -12,7 +12,7 @@ use url::{Host, Url};
 use super::credentials::CredentialsProvider;
 use super::fault;
 use crate::node::Fault;
-use crate::options::OptionError;
+use crate::options::ConfigError;
 
 const DEFAULT_PORT: u16 = 6379;
 #[cfg(not(feature = "tls"))]
@@ -42,9 +42,9 @@ impl NodeConfig {
     /// Reads a URL. A URL with a user name and no password needs [`with_credentials`](Self::with_credentials).
     ///
     /// # Errors
-    /// [`OptionError::Url`] with the reason, and the URL without its credentials.
-    pub fn from_url(text: &str) -> Result<Self, OptionError> {
-        let wrong = |reason: String| OptionError::Url {
+    /// [`ConfigError::Url`] with the reason, and the URL without its credentials.
+    pub fn from_url(text: &str) -> Result<Self, ConfigError> {
+        let wrong = |reason: String| ConfigError::Url {
             shown: redacted(text),
             reason: reason.into(),
         };
@@ -77,9 +77,9 @@ impl NodeConfig {
     /// for instance the version of the protocol. A connector of native-tls is refused when connecting.
     ///
     /// # Errors
-    /// [`OptionError::Url`] if it does not name one single server.
-    pub fn from_fred(config: Config) -> Result<Self, OptionError> {
-        let name = name_of(&config).ok_or_else(|| OptionError::Url {
+    /// [`ConfigError::Url`] if it does not name one single server.
+    pub fn from_fred(config: Config) -> Result<Self, ConfigError> {
+        let name = name_of(&config).ok_or_else(|| ConfigError::Url {
             shown: "fred configuration".into(),
             reason: NOT_ONE_MASTER.into(),
         })?;
@@ -103,9 +103,9 @@ impl NodeConfig {
     }
 
     /// Refuses a user name without a password.
-    pub(crate) fn check(self) -> Result<Self, OptionError> {
+    pub(crate) fn check(self) -> Result<Self, ConfigError> {
         match (&self.config.username, &self.config.password, &self.credentials) {
-            (Some(_), None, None) => Err(OptionError::Url {
+            (Some(_), None, None) => Err(ConfigError::Url {
                 shown: self.name,
                 reason: "a user name without a password; write redis://:password@host for the default user"
                     .into(),

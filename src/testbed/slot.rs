@@ -21,6 +21,7 @@ use super::{
 
 /// The data that a restarted server finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Data {
     /// Everything: each write was on disk before it was acknowledged.
     Keep,

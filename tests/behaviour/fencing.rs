@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Lease, LockRequest, OptionError, ReleaseOutcome};
+use quorlock::{AcquireError, ConfigError, Lease, LockRequest, ReleaseOutcome};
 
 use super::exclusion::{calls, difference};
 use crate::common::{ask, eventually};
@@ -205,7 +205,7 @@ async fn a_resource_cannot_be_called_like_a_counter(world: &World) {
     let resource = world.resource("job#fence");
     let error = fenced(world, &resource).await.acquire().await.unwrap_err();
     assert!(
-        matches!(&error, AcquireError::Options(OptionError::ReservedName { .. })),
+        matches!(&error, AcquireError::Config(ConfigError::ReservedName { .. })),
         "{error:?}"
     );
     assert!(error.to_string().contains("#fence"), "{error}");
@@ -217,7 +217,7 @@ async fn retentions_out_of_bounds_are_refused_with_the_value(world: &World) {
         let request = fenced(world, "job").await.ttl(Duration::from_secs(30));
         let error = request.counter_retention(retention).acquire().await.unwrap_err();
         match &error {
-            AcquireError::Options(OptionError::Retention {
+            AcquireError::Config(ConfigError::Retention {
                 retention: named,
                 least,
             }) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, MAX_RESOURCE_BYTES, MAX_TTL, OptionError, ReleaseOutcome};
+use quorlock::{AcquireError, ConfigError, MAX_RESOURCE_BYTES, MAX_TTL, ReleaseOutcome};
 
 use crate::world::{Behaviour, World, behaviours};
 
@@ -59,7 +59,7 @@ async fn names_that_look_alike_are_different_locks(world: &World) {
 async fn names_that_cannot_be_used_are_refused_with_the_reason(world: &World) {
     let redlock = world.redlock().await;
     match redlock.lock("").acquire().await {
-        Err(AcquireError::Options(OptionError::EmptyResource)) => {}
+        Err(AcquireError::Config(ConfigError::EmptyResource)) => {}
         other => panic!("{other:?}"),
     }
     let error = redlock
@@ -68,7 +68,7 @@ async fn names_that_cannot_be_used_are_refused_with_the_reason(world: &World) {
         .await
         .unwrap_err();
     match &error {
-        AcquireError::Options(OptionError::LongResource { bytes: 1_025 }) => {}
+        AcquireError::Config(ConfigError::LongResource { bytes: 1_025 }) => {}
         other => panic!("{other:?}"),
     }
     let text = error.to_string();
@@ -88,7 +88,7 @@ async fn ttls_out_of_bounds_are_refused_with_the_value(world: &World) {
     ] {
         let refused = redlock.lock("job").ttl(ttl).acquire().await.unwrap_err();
         match &refused {
-            AcquireError::Options(OptionError::Ttl { ttl: named }) => assert_eq!(*named, ttl),
+            AcquireError::Config(ConfigError::Ttl { ttl: named }) => assert_eq!(*named, ttl),
             other => panic!("{other:?}"),
         }
         assert!(refused.to_string().contains(&format!("{ttl:?}")), "{refused}");
@@ -104,7 +104,7 @@ async fn budgets_and_holds_out_of_bounds_are_refused_with_the_value(world: &Worl
         let request = redlock.lock("job").ttl(ttl).node_budget(budget);
         let refused = request.acquire().await.unwrap_err();
         match &refused {
-            AcquireError::Options(OptionError::NodeBudget { budget: named, .. }) => {
+            AcquireError::Config(ConfigError::NodeBudget { budget: named, .. }) => {
                 assert_eq!(*named, budget);
             }
             other => panic!("{other:?}"),
@@ -113,7 +113,7 @@ async fn budgets_and_holds_out_of_bounds_are_refused_with_the_value(world: &Worl
     }
     let request = redlock.lock("job").max_hold(Duration::ZERO);
     let refused = request.acquire().await.unwrap_err();
-    assert!(matches!(refused, AcquireError::Options(OptionError::MaxHold)));
+    assert!(matches!(refused, AcquireError::Config(ConfigError::MaxHold)));
 }
 
 async fn the_longest_ttl_works(world: &World) {

@@ -2,7 +2,7 @@
 
 use quorlock::node::{Fault, NodeState, Unfit};
 use quorlock::testbed::Testbed;
-use quorlock::{ConnectError, OptionError, Redlock, ReleaseOutcome, Votes};
+use quorlock::{ConfigError, ConnectError, Redlock, ReleaseOutcome, Votes};
 
 use crate::common::{ask, eventually, unguarded};
 use crate::world::{Case, cases};
@@ -50,7 +50,7 @@ async fn the_same_url_twice_is_refused() {
     .await
     .unwrap_err();
     match &error {
-        ConnectError::Options(OptionError::DuplicateNode { name }) => assert_eq!(**name, *a.to_string()),
+        ConnectError::Config(ConfigError::DuplicateNode { name }) => assert_eq!(**name, *a.to_string()),
         other => panic!("{other:?}"),
     }
     assert!(error.to_string().contains(&a.to_string()), "{error}");
@@ -137,7 +137,7 @@ async fn a_server_that_evicts_is_warned_about() {
 async fn nonsense_lists_of_nodes_are_refused() {
     let none: [&str; 0] = [];
     let error = Redlock::connect(none).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Options(OptionError::NoNodes)));
+    assert!(matches!(error, ConnectError::Config(ConfigError::NoNodes)));
     let many = (0..65).map(|port| format!("redis://127.0.0.1:{}", port + 1));
     let error = Redlock::connect(many).await.unwrap_err();
     assert!(error.to_string().contains("65 nodes"), "{error}");

@@ -108,7 +108,7 @@ fn is_guarded(vote: &NodeVote) -> bool {
 
 fn not_acquired(error: &AcquireError) -> Failure {
     let (code, advice) = match error {
-        AcquireError::Options(_) => (exit::USAGE, ""),
+        AcquireError::Config(_) => (exit::USAGE, ""),
         AcquireError::Held { .. } => (exit::HELD, "; try again later, or use a longer --wait"),
         AcquireError::OtherNodes { .. } => (exit::MISCONFIGURED, ""),
         AcquireError::NoQuorum { votes, .. } if votes.iter().any(is_guarded) => (

@@ -367,6 +367,7 @@ fn word(reply: Reply) -> &'static str {
         Reply::Announced => "announced",
         Reply::Missing => "missing",
         Reply::Foreign => "taken over",
+        _ => "other",
     }
 }
 

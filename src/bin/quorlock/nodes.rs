@@ -123,7 +123,7 @@ fn with_tls(_: &Nodes, config: NodeConfig) -> Result<NodeConfig, Failure> {
 /// Returns why no quorum could be connected, with the exit code.
 pub(crate) fn not_connected(error: &ConnectError) -> Failure {
     let code = match error {
-        ConnectError::Options(_) => exit::USAGE,
+        ConnectError::Config(_) => exit::USAGE,
         ConnectError::Misconfigured(_) | ConnectError::OtherNodes(_) => exit::MISCONFIGURED,
         ConnectError::NoRuntime => exit::SYSTEM,
         _ => exit::NO_QUORUM,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quorlock::simulation::Node;
-use quorlock::{AcquireError, ConnectError, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, OptionError, Redlock};
+use quorlock::{AcquireError, ConfigError, ConnectError, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES, Redlock};
 
 use super::bytes::Bytes;
 use super::recorder::{Recorder, on_paused_clock};
@@ -20,7 +20,7 @@ async fn check(prefix: &str, resource: &str) {
     let builder = Redlock::builder().key_prefix(prefix);
     let redlock = match builder.custom_nodes(vec![node.clone() as Arc<dyn Node>]) {
         Ok(redlock) => redlock,
-        Err(ConnectError::Options(OptionError::LongPrefix { bytes })) => {
+        Err(ConnectError::Config(ConfigError::LongPrefix { bytes })) => {
             assert!(bytes == prefix.len() && bytes > MAX_PREFIX_BYTES);
             return;
         }
@@ -39,12 +39,12 @@ async fn check(prefix: &str, resource: &str) {
             assert!(node.asked().iter().all(|request| *request.key == key));
             return;
         }
-        Err(AcquireError::Options(error)) => match error {
-            OptionError::EmptyResource => assert!(resource.is_empty()),
-            OptionError::LongResource { bytes } => {
+        Err(AcquireError::Config(error)) => match error {
+            ConfigError::EmptyResource => assert!(resource.is_empty()),
+            ConfigError::LongResource { bytes } => {
                 assert!(bytes == resource.len() && bytes > MAX_RESOURCE_BYTES);
             }
-            OptionError::ReservedName { key: named, suffix } => {
+            ConfigError::ReservedName { key: named, suffix } => {
                 assert!(reserved && *named == *key && key.ends_with(suffix));
             }
             other => panic!("{other:?} for {prefix:?} and {resource:?}"),

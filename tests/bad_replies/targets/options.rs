@@ -92,8 +92,8 @@ async fn check(settings: &Settings) {
     let redlock = match builder.custom_nodes(vec![node.clone() as Arc<dyn Node>]) {
         Ok(redlock) => redlock,
         // With the default TTL, they may be invalid already.
-        Err(ConnectError::Options(_)) if !settings.at_manager => return,
-        Err(ConnectError::Options(error)) => {
+        Err(ConnectError::Config(_)) if !settings.at_manager => return,
+        Err(ConnectError::Config(error)) => {
             return assert!(!are_valid(settings), "{error} for {settings:?}");
         }
         Err(other) => panic!("{other:?} for {settings:?}"),
@@ -119,7 +119,7 @@ async fn check(settings: &Settings) {
     };
     let lease = match acquired {
         Ok(lease) => lease,
-        Err(AcquireError::Options(error)) => {
+        Err(AcquireError::Config(error)) => {
             return assert!(!are_valid(settings), "{error} for {settings:?}");
         }
         Err(AcquireError::Held { .. }) => return assert!(are_valid(settings) && settings.held),
