@@ -89,6 +89,7 @@ lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
 	$(CARGO) clippy --all-targets --all-features -- -D warnings
+	@if $(CARGO) semver-checks --version >/dev/null 2>&1; then $(CARGO) semver-checks --default-features; else echo "cargo-semver-checks is not installed: changes of the public face not checked"; fi
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; else echo "cargo-deny is not installed: licences and advisories not checked"; fi
 
 docs:

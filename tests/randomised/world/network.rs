@@ -239,6 +239,7 @@ fn code(answer: &Answer) -> u64 {
         Ok(Reply::Missing) => 6,
         Ok(Reply::Foreign) => 7,
         Ok(Reply::Announced) => 9,
+        Ok(_) => 10,
         Err(_) => 8,
     }
 }
