@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::worker::LOOK_PERIOD;
+use crate::worker::{LOOK_PERIOD, TTL};
 
 /// Which faults a trial has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,17 @@ pub(crate) enum Manners {
     Promised,
     /// Besides them, those that break what the promise builds on: clocks are set.
     Anything,
+    /// The restart guard is off, and counters are lost. An emptied node stays away until all that it forgot has expired.
+    StayAway,
+    /// The restart guard is off, counters are lost, and nodes are emptied at any time: two holders are possible.
+    AtAnyTime,
+}
+
+impl Manners {
+    /// Whether clients have the restart guard on.
+    pub(crate) fn is_guarded(self) -> bool {
+        matches!(self, Manners::Promised | Manners::Anything)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +72,11 @@ pub(crate) enum Fault {
     AddressMoved,
     /// A process with another list of nodes competes for the same locks.
     ListsMixed,
+    /// A node's counters are lost, and start again ahead of the others'. After some grants, the node stops: tokens rise
+    /// without it.
+    CountersLost,
+    /// All nodes lose their counters at once.
+    AllCountersLost,
 
     /// A node's clock is set, by more than a TTL or by less, and later set right.
     ClockForward,
@@ -87,6 +103,14 @@ impl Fault {
     pub(crate) fn all(manners: Manners) -> &'static [Fault] {
         use Fault::*;
         const PROMISED: usize = 26;
+        const UNGUARDED: [Fault; 6] = [
+            Killed,
+            Stopped,
+            Emptied,
+            CountersLost,
+            AllCountersLost,
+            MajorityFlushed,
+        ];
         const ALL: [Fault; 30] = [
             Killed,
             Emptied,
@@ -122,6 +146,8 @@ impl Fault {
         match manners {
             Manners::Promised => &ALL[..PROMISED],
             Manners::Anything => &ALL,
+            Manners::StayAway => &UNGUARDED[..5],
+            Manners::AtAnyTime => &UNGUARDED,
         }
     }
 
@@ -131,6 +157,7 @@ impl Fault {
             Fault::ConnectionsDropped
             | Fault::ScriptsFlushed
             | Fault::ClientsKilled
+            | Fault::AllCountersLost
             | Fault::Flushed
             | Fault::MajorityFlushed => Scope::Moment,
             _ => Scope::Node,
@@ -153,9 +180,13 @@ impl Fault {
     }
 
     /// For how many milliseconds it lasts, at least and at most.
-    pub(crate) fn millis(self) -> Range<u64> {
-        let look = LOOK_PERIOD.as_millis() as u64;
+    pub(crate) fn millis(self, manners: Manners) -> Range<u64> {
+        let (look, ttl) = (LOOK_PERIOD.as_millis() as u64, TTL.as_millis() as u64);
         match self {
+            // All that the node forgot expires within a TTL.
+            Fault::Emptied if manners == Manners::StayAway => ttl + 100..ttl + 300,
+            // Leases that the node granted end while it is away.
+            Fault::CountersLost => ttl + 200..ttl + 400,
             // What was forgotten matters as long as a lease lives.
             Fault::Emptied | Fault::VolumesSwapped => 100..300,
             // The copy is to be older than every client's last look.

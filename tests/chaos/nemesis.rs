@@ -99,14 +99,17 @@ impl<'a> Nemesis<'a> {
         let room = match (fault, fault.scope()) {
             // Without a node on which the workers' list stands, an intruder's list might be the first.
             (Fault::ListsMixed, _) => self.intruder.is_none() && self.broken.len() <= AT_A_TIME,
-            (Fault::MajorityFlushed, _) => self.broken.is_empty() && self.intruder.is_none(),
+            (Fault::MajorityFlushed, _) if self.manners.is_guarded() => {
+                self.broken.is_empty() && self.intruder.is_none()
+            }
+            (Fault::MajorityFlushed, _) => true,
             (_, Scope::Node) => self.broken.len() + fault.forgetting().max(1) <= AT_A_TIME,
             (_, Scope::Moment) => self.broken.len() + fault.forgetting() <= AT_A_TIME,
             (_, Scope::Worker) => self.stopped.is_none(),
         };
         room && match fault.forgetting() {
             0 => true,
-            _ if self.manners == Manners::Promised => true,
+            _ if self.manners != Manners::Anything => true,
             // F5: counters that are lost start from the clock, so those that started from a clock that was ahead have to be
             // past, where no quorum remembers them.
             3.. => self.forgot.is_empty() && self.ahead.is_none_or(|ahead| ahead.elapsed() > FORGETFUL),
@@ -141,7 +144,7 @@ impl<'a> Nemesis<'a> {
         if fault.shift().is_some_and(|shift| shift > 0) {
             self.ahead = Some(Instant::now());
         }
-        let until = Instant::now() + Duration::from_millis(self.random.u64(fault.millis()));
+        let until = Instant::now() + self.duration(fault);
         let nodes = if fault == Fault::VolumesSwapped { 2 } else { 1 };
         for number in &good[..nodes] {
             self.note(fault, false, Victim::Node(*number), from);
@@ -151,6 +154,10 @@ impl<'a> Nemesis<'a> {
             let held = mem::replace(&mut held, Held::Nothing);
             self.broken.insert(*number, (until, Stage::Broken(fault, held)));
         }
+    }
+
+    fn duration(&mut self, fault: Fault) -> Duration {
+        Duration::from_millis(self.random.u64(fault.millis(self.manners)))
     }
 
     /// After a node's address was moved: all clients connect anew, or just a new one. Whether all do.
@@ -183,6 +190,9 @@ impl<'a> Nemesis<'a> {
 
     /// The node has begun a new memory.
     fn leave_out(&mut self, number: usize) {
+        if !self.manners.is_guarded() {
+            return;
+        }
         let votes = Instant::now() + GUARD;
         self.broken.insert(number, (votes, Stage::Guarded));
         self.forgot.insert(number, votes);
@@ -264,7 +274,7 @@ impl<'a> Nemesis<'a> {
             self.ahead = Some(Instant::now());
         }
         if fault == Fault::AddressMoved && !self.lead_some_clients(number).await {
-            let until = Instant::now() + Duration::from_millis(self.random.u64(fault.millis()));
+            let until = Instant::now() + self.duration(fault);
             self.forgot.insert(number, until + GUARD);
             self.broken.insert(number, (until, Stage::Divided));
         } else if fault.forgetting() > 0 {

@@ -44,10 +44,10 @@ pub(crate) fn overlaps(spans: &[Span]) -> Vec<Overlap> {
 impl Overlap {
     /// What went wrong, within a TTL before the second lease, with a node that granted it: one of them had granted the first
     /// one too, or confirmed it, and would have remembered it for a TTL.
-    pub(crate) fn explanations(&self, strokes: &[Stroke]) -> BTreeSet<Fault> {
+    pub(crate) fn explanations(&self, strokes: &[Stroke], guarded: bool) -> BTreeSet<Fault> {
         let breaches = self
             .within(TTL, strokes)
-            .filter(|stroke| stroke.is_breach() && self.has_granted(stroke.victim));
+            .filter(|stroke| stroke.is_breach(guarded) && self.has_granted(stroke.victim));
         breaches.map(|stroke| stroke.fault).collect()
     }
 

@@ -74,6 +74,7 @@ async fn grants_in_order(manners: Manners) {
                 number: number as u64,
                 nodes: testbed.urls().join(","),
                 database: database.address(),
+                guarded: false,
             };
             task.start()
         })
