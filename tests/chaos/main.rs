@@ -13,7 +13,6 @@ mod fault;
 mod hands;
 mod history;
 mod nemesis;
-#[path = "../common/order.rs"]
 mod order;
 mod overlaps;
 #[path = "../common/postgres.rs"]
@@ -22,7 +21,6 @@ mod report;
 #[path = "../common/server.rs"]
 mod server;
 mod stroke;
-#[path = "../common/task.rs"]
 mod task;
 mod worker;
 mod workers;
