@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::worker::LOOK_PERIOD;
+use crate::worker::{LOOK_PERIOD, TTL};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manners {
@@ -11,6 +11,17 @@ pub(crate) enum Manners {
     Promised,
     /// Also faults that break the promise's assumptions: clocks are set.
     Anything,
+    /// The restart guard is off, and counters are lost. An emptied node stays away until all that it forgot has expired.
+    StayAway,
+    /// The restart guard is off, counters are lost, and nodes are emptied at any time: two holders are possible.
+    AtAnyTime,
+}
+
+impl Manners {
+    /// Whether clients have the restart guard on.
+    pub(crate) fn is_guarded(self) -> bool {
+        matches!(self, Manners::Promised | Manners::Anything)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +70,11 @@ pub(crate) enum Fault {
     AddressMoved,
     /// A process with another list of nodes competes for the same locks.
     ListsMixed,
+    /// A node's counters are lost, and start again ahead of the others'. After some grants, the node stops: tokens rise
+    /// without it.
+    CountersLost,
+    /// All nodes lose their counters at once.
+    AllCountersLost,
 
     /// A node's clock is set, by more than a TTL or by less, and later set right.
     ClockForward,
@@ -85,6 +101,14 @@ impl Fault {
     pub(crate) fn all(manners: Manners) -> &'static [Fault] {
         use Fault::*;
         const PROMISED: usize = 26;
+        const UNGUARDED: [Fault; 6] = [
+            Killed,
+            Stopped,
+            Emptied,
+            CountersLost,
+            AllCountersLost,
+            MajorityFlushed,
+        ];
         const ALL: [Fault; 30] = [
             Killed,
             Emptied,
@@ -120,6 +144,8 @@ impl Fault {
         match manners {
             Manners::Promised => &ALL[..PROMISED],
             Manners::Anything => &ALL,
+            Manners::StayAway => &UNGUARDED[..5],
+            Manners::AtAnyTime => &UNGUARDED,
         }
     }
 
@@ -129,6 +155,7 @@ impl Fault {
             Fault::ConnectionsDropped
             | Fault::ScriptsFlushed
             | Fault::ClientsKilled
+            | Fault::AllCountersLost
             | Fault::Flushed
             | Fault::MajorityFlushed => Scope::Moment,
             _ => Scope::Node,
@@ -150,11 +177,15 @@ impl Fault {
         }
     }
 
-    /// Returns how many milliseconds the fault lasts, at least and at most.
-    pub(crate) fn millis(self) -> Range<u64> {
-        let look = LOOK_PERIOD.as_millis() as u64;
+    /// For how many milliseconds it lasts, at least and at most.
+    pub(crate) fn millis(self, manners: Manners) -> Range<u64> {
+        let (look, ttl) = (LOOK_PERIOD.as_millis() as u64, TTL.as_millis() as u64);
         match self {
-            // Lost data matters only as long as a lease lives.
+            // All that the node forgot expires within a TTL.
+            Fault::Emptied if manners == Manners::StayAway => ttl + 100..ttl + 300,
+            // Leases that the node granted end while it is away.
+            Fault::CountersLost => ttl + 200..ttl + 400,
+            // What was forgotten matters as long as a lease lives.
             Fault::Emptied | Fault::VolumesSwapped => 100..300,
             // The copy must be older than every client's last look.
             Fault::BackupRestored => 2 * look..6 * look,

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use quorlock::testbed::{Data, Proxy, TestNode, Value};
 use redis::aio::MultiplexedConnection;
+use tokio::time::sleep;
 
-use crate::common::{PATIENCE, eventually};
+use crate::common::{MOMENT, PATIENCE, eventually};
 use crate::fault::Fault;
-use crate::history::RESOURCES;
+use crate::history::resources;
 use crate::server::{settings, shift};
 
 /// Twice this is more than the node's budget, a tenth of the TTL.
@@ -18,7 +19,15 @@ const SLOW: Duration = Duration::from_millis(80);
 /// Sets each lock's key that is free to other data. The keys are the locks' names with the default prefix.
 const TAKE: &str = "for _, key in ipairs(KEYS) do if redis.call('EXISTS', key) == 0 then redis.call('HSET', key, 'a', 1) end end";
 const GIVE_BACK: &str = "for _, key in ipairs(KEYS) do if redis.call('TYPE', key).ok == 'hash' then redis.call('DEL', key) end end";
-/// Adds data to a node that has little to load.
+/// As if they had expired. No counter does so long before the time that it shows, and those that start within a second of the
+/// beginning of a memory are ahead of the clock.
+const LOSE_COUNTERS: &str = "
+    local time = redis.call('TIME')
+    local now = time[1] * 1000000 + time[2]
+    for _, key in ipairs(redis.call('KEYS', '*#fence')) do
+        if tonumber(redis.call('GET', key)) < now then redis.call('DEL', key) end
+    end";
+/// More data for a node that has little to load.
 const FILL: &str = "for i = 1, 6000 do redis.call('SET', 'filler:' .. i, i) end";
 const LITTLE: u64 = 6_000 * COMMAND;
 /// The approximate size of a command in a server's log, in bytes.
@@ -55,7 +64,7 @@ fn proxy(node: &TestNode) -> &Proxy {
 }
 
 async fn on_locks(node: &TestNode, script: &str) {
-    let keys: Vec<String> = (0..RESOURCES)
+    let keys: Vec<String> = (0..resources(true))
         .map(|number| format!("quorlock:job{number}"))
         .collect();
     let number = keys.len().to_string();
@@ -94,6 +103,12 @@ pub(crate) async fn break_it(node: &TestNode, fault: Fault, other: &TestNode) ->
         Fault::ClockForward | Fault::ClockForwardALittle | Fault::ClockBack | Fault::ClockBackALittle => {
             shift(node, fault.shift().unwrap());
         }
+        Fault::CountersLost => {
+            tell(node, &["EVAL", LOSE_COUNTERS, "0"]).await;
+            sleep(MOMENT).await;
+            node.stop().unwrap();
+        }
+        Fault::AllCountersLost => tell(node, &["EVAL", LOSE_COUNTERS, "0"]).await,
         Fault::ReplicaFlipped => replicate(node, other).await,
         Fault::BackupRestored => back_up(node),
         Fault::VolumesSwapped => swap_volumes(node, other).await,
@@ -116,7 +131,7 @@ pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
             node.restart(Data::Keep).await.unwrap();
             settings(node, "");
         }
-        Fault::Stopped => node.resume().unwrap(),
+        Fault::Stopped | Fault::CountersLost => node.resume().unwrap(),
         Fault::CutOff | Fault::Silent | Fault::RequestsHeld | Fault::AnswersHeld => proxy(node).heal(),
         Fault::Slowed => proxy(node).delay(Duration::ZERO),
         Fault::OutOfMemory => tell(node, &["CONFIG", "SET", "maxmemory", "0"]).await,
@@ -140,6 +155,7 @@ pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
         Fault::ConnectionsDropped
         | Fault::ScriptsFlushed
         | Fault::ClientsKilled
+        | Fault::AllCountersLost
         | Fault::Flushed
         | Fault::MajorityFlushed => {}
         Fault::WorkerStopped | Fault::WorkerKilled | Fault::ListsMixed => {

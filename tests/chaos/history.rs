@@ -3,7 +3,10 @@
 use rustix::time::{ClockId, clock_gettime};
 use tokio_postgres::{Client, Statement};
 
-pub(crate) const RESOURCES: i32 = 8;
+/// How many locks there are to compete for: more where each is held for a moment only.
+pub(crate) fn resources(guarded: bool) -> i32 {
+    if guarded { 8 } else { 16 }
+}
 
 /// `moment` orders events of different processes: a number that is drawn later is larger. Times are those of [`now`].
 pub(crate) const TABLES: &str = "
@@ -15,7 +18,8 @@ pub(crate) const TABLES: &str = "
         token    BIGINT NOT NULL,
         began    BIGINT NOT NULL,  -- moment before the attempt
         won      BIGINT NOT NULL,  -- moment after it
-        granters INT NOT NULL,     -- a bit for each node that is known to have granted the lock
+        granters INT NOT NULL,     -- a bit for each node that is known to have granted it
+        raised   BOOL NOT NULL,    -- its token took a second round
         start    BIGINT NOT NULL,  -- a time at which it was held
         seen     BIGINT NOT NULL,  -- the last time at which its holder saw it as held
         until    BIGINT NOT NULL,  -- its deadline, as its holder last saw it
@@ -27,8 +31,8 @@ pub(crate) const TABLES: &str = "
     CREATE TABLE fenced (resource INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL);
     -- Accepts every write: the value that was read before, plus one.
     CREATE TABLE unfenced (resource INT PRIMARY KEY, writes BIGINT NOT NULL, value BIGINT NOT NULL);
-    INSERT INTO fenced SELECT resource, 0, 0 FROM generate_series(0, 7) resource;
-    INSERT INTO unfenced SELECT resource, 0, 0 FROM generate_series(0, 7) resource;
+    INSERT INTO fenced SELECT resource, 0, 0 FROM generate_series(0, 15) resource;
+    INSERT INTO unfenced SELECT resource, 0, 0 FROM generate_series(0, 15) resource;
     CREATE TABLE writes (
         resource INT NOT NULL,
         token    BIGINT NOT NULL,
@@ -38,8 +42,8 @@ pub(crate) const TABLES: &str = "
 
 const BEGIN: &str = "SELECT nextval('moment')";
 const WON: &str = "
-    INSERT INTO leases (worker, resource, token, began, won, granters, start, seen, until)
-    VALUES ($1, $2, $3, $4, nextval('moment'), $5, $6, $6, $7) RETURNING id";
+    INSERT INTO leases (worker, resource, token, began, won, granters, raised, start, seen, until)
+    VALUES ($1, $2, $3, $4, nextval('moment'), $5, $6, $7, $7, $8) RETURNING id";
 const READ: &str = "SELECT value FROM unfenced WHERE resource = $1";
 const OVERWRITE: &str = "UPDATE unfenced SET value = $2, writes = writes + 1 WHERE resource = $1";
 const WRITE: &str = "
@@ -85,6 +89,7 @@ pub(crate) struct Won {
     pub(crate) token: i64,
     pub(crate) began: i64,
     pub(crate) granters: i32,
+    pub(crate) raised: bool,
     pub(crate) start: i64,
     pub(crate) until: i64,
 }
@@ -123,6 +128,7 @@ impl Journal {
             token,
             began,
             granters,
+            raised,
             start,
             until,
         } = won;
@@ -130,7 +136,7 @@ impl Journal {
             .client
             .query_one(
                 &self.statements.won,
-                &[worker, resource, token, began, granters, start, until],
+                &[worker, resource, token, began, granters, raised, start, until],
             )
             .await;
         row.unwrap().get(0)

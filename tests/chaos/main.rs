@@ -1,8 +1,10 @@
-//! Faults of servers, their data and addresses, networks, clocks and clients, while several processes write under locks. No two
-//! hold a lock at the same time, unless clocks are set. In any case, tokens rise, a store that checks them accepts no stale
-//! write, and nothing stays locked.
+//! Everything that goes wrong with servers, their data and addresses, networks, clocks and clients, while several processes
+//! write under locks: no two hold one at the same time, unless clocks are set; and even then, tokens rise, a store that looks at
+//! them takes no stale write, and nothing stays locked. Two more trials do without the restart guard and lose counters: tokens
+//! rise in the order of the grants.
 //!
-//! `QUORLOCK_CHAOS_SECONDS` sets the length of each trial, `QUORLOCK_SEED` chooses the faults.
+//! `QUORLOCK_CHAOS_SECONDS` says how long each trial takes, `QUORLOCK_GRANTS` how many grants one without the restart guard
+//! sees, `QUORLOCK_SEED` which faults there are.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../common/mod.rs"]
@@ -11,7 +13,6 @@ mod fault;
 mod hands;
 mod history;
 mod nemesis;
-#[path = "../common/order.rs"]
 mod order;
 mod overlaps;
 #[path = "../common/postgres.rs"]
@@ -20,7 +21,6 @@ mod report;
 #[path = "../common/server.rs"]
 mod server;
 mod stroke;
-#[path = "../common/task.rs"]
 mod task;
 mod worker;
 mod workers;
@@ -37,7 +37,7 @@ use tokio_postgres::Client;
 
 use common::eventually;
 use fault::{Manners, STEP};
-use history::{RESOURCES, TABLES, now};
+use history::{TABLES, now, resources};
 use nemesis::Nemesis;
 use postgres::Database;
 use report::{Left, Report};
@@ -50,12 +50,40 @@ const NODES: usize = 5;
 /// Two more servers: one that addresses are moved to, and one that only other lists have.
 const SPARE: usize = NODES;
 const FOREIGN: usize = NODES + 1;
-/// The default length of a trial.
-const SECONDS: u64 = 20;
-/// A trial of this length goes on until every fault has occurred.
-const LONG: u64 = 120;
-/// A longer trial prints its progress.
-const TELLING: u64 = 30;
+
+/// When a trial ends: as the environment says, or after a look in passing.
+#[derive(Clone, Copy, Debug)]
+enum Goal {
+    Seconds(i64),
+    Grants(i64),
+}
+
+impl Goal {
+    fn of(manners: Manners) -> Goal {
+        let set = |name| env::var(name).ok().map(|text| text.parse().unwrap());
+        match manners.is_guarded() {
+            true => Goal::Seconds(set("QUORLOCK_CHAOS_SECONDS").unwrap_or(20)),
+            false => Goal::Grants(set("QUORLOCK_GRANTS").unwrap_or(1_500)),
+        }
+    }
+
+    fn is_reached(self, lasted: Duration, grants: i64) -> bool {
+        match self {
+            Goal::Seconds(seconds) => lasted.as_secs() as i64 >= seconds,
+            Goal::Grants(wanted) => grants >= wanted,
+        }
+    }
+
+    /// Whether the trial goes on until there has been every fault.
+    fn includes_every_fault(self) -> bool {
+        matches!(self, Goal::Seconds(120..) | Goal::Grants(_))
+    }
+
+    /// Whether the trial takes so long that progress is of interest.
+    fn is_far(self) -> bool {
+        matches!(self, Goal::Seconds(31..) | Goal::Grants(10_000..))
+    }
+}
 
 fn main() -> ExitCode {
     if let Some(task) = Task::from_env() {
@@ -67,17 +95,22 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Two trials at a time would disturb each other, because leases are short.
     arguments.test_threads.get_or_insert(1);
-    let trials = vec![
-        Trial::test("locks_survive_what_they_are_promised_to_survive", || {
-            run(trial(Manners::Promised));
-            Ok(())
-        }),
-        Trial::test("tokens_survive_anything", || {
-            run(trial(Manners::Anything));
-            Ok(())
-        }),
+    let trials = [
+        (
+            "locks_survive_what_they_are_promised_to_survive",
+            Manners::Promised,
+        ),
+        ("tokens_survive_anything", Manners::Anything),
+        ("emptied_nodes_that_stay_away_for_a_ttl", Manners::StayAway),
+        ("nodes_emptied_at_any_time", Manners::AtAnyTime),
     ];
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let trials = trials.map(|(name, manners)| {
+        Trial::test(name, move || {
+            run(trial(manners));
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {
@@ -86,32 +119,38 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 }
 
 async fn trial(manners: Manners) {
-    let seconds = env::var("QUORLOCK_CHAOS_SECONDS").map_or(SECONDS, |text| text.parse().unwrap());
+    let goal = Goal::of(manners);
     let seed = env::var("QUORLOCK_SEED").map_or_else(|_| fastrand::u64(..), |text| text.parse().unwrap());
-    println!("{manners:?}: {seconds} s, QUORLOCK_SEED={seed}");
-    let testbed = Testbed::builder()
+    println!("{manners:?}: {goal:?}, QUORLOCK_SEED={seed}");
+    let builder = Testbed::builder()
         .nodes(NODES + 2)
-        .proxies(true)
         .server(tampered())
-        .arg("repl-diskless-sync-delay", "0")
-        .start()
-        .await
-        .unwrap();
+        .arg("repl-diskless-sync-delay", "0");
+    let builder = match manners.is_guarded() {
+        true => builder.proxies(true),
+        false => builder.arg("appendfsync", "no"),
+    };
+    let testbed = builder.start().await.unwrap();
     let database = Database::create().await;
     let history = database.connect().await;
     history.batch_execute(TABLES).await.unwrap();
-    let mut workers = Workers::start(&testbed, &database);
-    everything_works(&history).await;
+    let mut workers = Workers::start(&testbed, &database, manners);
+    let resources = resources(manners.is_guarded());
+    everything_works(&history, resources).await;
 
     let started = Instant::now();
     let mut nemesis = Nemesis::new(&testbed, &mut workers, manners, seed);
     let mut told = Instant::now();
-    while started.elapsed().as_secs() < seconds || seconds >= LONG && !nemesis.struck_in_every_way() {
+    loop {
         nemesis.strike().await;
-        if seconds > TELLING && told.elapsed() > Duration::from_secs(5) {
+        let grants = number(&history, "SELECT coalesce(max(id), 0) FROM leases").await;
+        let is_reached = goal.is_reached(started.elapsed(), grants);
+        if is_reached && (nemesis.struck_in_every_way() || !goal.includes_every_fault()) {
+            break;
+        }
+        if goal.is_far() && told.elapsed() > Duration::from_secs(5) {
             told = Instant::now();
             let faults: usize = nemesis.struck.values().sum();
-            let grants = number(&history, "SELECT count(*) FROM leases").await;
             println!("{grants} grants, {faults} faults after {:.0?}", started.elapsed());
         }
     }
@@ -120,11 +159,11 @@ async fn trial(manners: Manners) {
     let (struck, strokes) = (nemesis.struck, nemesis.strokes);
     // How long after its holder's end a key expires; later if its clock was set back.
     let expiry = match manners {
-        Manners::Promised => TTL,
         Manners::Anything => TTL + STEP,
+        _ => TTL,
     };
     let peace = sleep(expiry);
-    everything_works(&history).await;
+    everything_works(&history, resources).await;
     peace.await;
     workers.end().await;
     let (ended, at_once) = (now(), locks(&testbed).await);
@@ -138,17 +177,17 @@ async fn trial(manners: Manners) {
     let report = Report::make(&history, manners, lasted, struck, &strokes, left).await;
     println!("{report}");
     report.check();
-    if seconds >= LONG {
+    if manners.is_guarded() && goal.includes_every_fault() {
         report.check_names();
     }
 }
 
-/// Waits until every lock has been acquired again, and each process has got votes from all nodes.
-async fn everything_works(history: &Client) {
+/// I6: with a quorum up, somebody gets each lock; and each process finds its way back to all nodes.
+async fn everything_works(history: &Client, resources: i32) {
     let moment = number(history, "SELECT nextval('moment')").await;
     eventually("each lock is acquired", || async {
         let served = format!("SELECT count(DISTINCT resource) FROM leases WHERE won > {moment}");
-        number(history, &served).await == i64::from(RESOURCES)
+        number(history, &served).await == i64::from(resources)
     })
     .await;
     eventually("each process gets locks from each node", || async {

@@ -98,16 +98,19 @@ impl<'a> Nemesis<'a> {
         let room = match (fault, fault.scope()) {
             // If the workers' list stood on no node, an intruder's list might be the first.
             (Fault::ListsMixed, _) => self.intruder.is_none() && self.broken.len() <= AT_A_TIME,
-            (Fault::MajorityFlushed, _) => self.broken.is_empty() && self.intruder.is_none(),
+            (Fault::MajorityFlushed, _) if self.manners.is_guarded() => {
+                self.broken.is_empty() && self.intruder.is_none()
+            }
+            (Fault::MajorityFlushed, _) => true,
             (_, Scope::Node) => self.broken.len() + fault.forgetting().max(1) <= AT_A_TIME,
             (_, Scope::Moment) => self.broken.len() + fault.forgetting() <= AT_A_TIME,
             (_, Scope::Worker) => self.stopped.is_none(),
         };
         room && match fault.forgetting() {
             0 => true,
-            _ if self.manners == Manners::Promised => true,
-            // Lost counters start from the clock (F5). Where no quorum remembers them, those that started from a clock that was
-            // ahead must be in the past.
+            _ if self.manners != Manners::Anything => true,
+            // F5: counters that are lost start from the clock, so those that started from a clock that was ahead have to be
+            // past, where no quorum remembers them.
             3.. => self.forgot.is_empty() && self.ahead.is_none_or(|ahead| ahead.elapsed() > FORGETFUL),
             nodes => self.forgot.len() + nodes <= AT_A_TIME,
         }
@@ -140,7 +143,7 @@ impl<'a> Nemesis<'a> {
         if fault.shift().is_some_and(|shift| shift > 0) {
             self.ahead = Some(Instant::now());
         }
-        let until = Instant::now() + Duration::from_millis(self.random.u64(fault.millis()));
+        let until = Instant::now() + self.duration(fault);
         let nodes = if fault == Fault::VolumesSwapped { 2 } else { 1 };
         for number in &good[..nodes] {
             self.note(fault, false, Victim::Node(*number), from);
@@ -152,7 +155,11 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// After a node's address was moved, lets all clients connect again, or only a new one. Returns whether all do.
+    fn duration(&mut self, fault: Fault) -> Duration {
+        Duration::from_millis(self.random.u64(fault.millis(self.manners)))
+    }
+
+    /// After a node's address was moved: all clients connect anew, or just a new one. Whether all do.
     async fn lead_some_clients(&mut self, number: usize) -> bool {
         let all = self.random.bool();
         if all {
@@ -182,6 +189,9 @@ impl<'a> Nemesis<'a> {
 
     /// Leaves out a node whose memory is new, until its guard ends.
     fn leave_out(&mut self, number: usize) {
+        if !self.manners.is_guarded() {
+            return;
+        }
         let votes = Instant::now() + GUARD;
         self.broken.insert(number, (votes, Stage::Guarded));
         self.forgot.insert(number, votes);
@@ -263,7 +273,7 @@ impl<'a> Nemesis<'a> {
             self.ahead = Some(Instant::now());
         }
         if fault == Fault::AddressMoved && !self.lead_some_clients(number).await {
-            let until = Instant::now() + Duration::from_millis(self.random.u64(fault.millis()));
+            let until = Instant::now() + self.duration(fault);
             self.forgot.insert(number, until + GUARD);
             self.broken.insert(number, (until, Stage::Divided));
         } else if fault.forgetting() > 0 {

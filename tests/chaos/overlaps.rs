@@ -42,12 +42,12 @@ pub(crate) fn overlaps(spans: &[Span]) -> Vec<Overlap> {
 }
 
 impl Overlap {
-    /// Returns the faults that explain the overlap: within a TTL before the second lease, on a node that granted it. One of these
-    /// nodes had granted or confirmed the first lease, too, and should have remembered that for a TTL.
-    pub(crate) fn explanations(&self, strokes: &[Stroke]) -> BTreeSet<Fault> {
+    /// What went wrong, within a TTL before the second lease, with a node that granted it: one of them had granted the first
+    /// one too, or confirmed it, and would have remembered it for a TTL.
+    pub(crate) fn explanations(&self, strokes: &[Stroke], guarded: bool) -> BTreeSet<Fault> {
         let breaches = self
             .within(TTL, strokes)
-            .filter(|stroke| stroke.is_breach() && self.has_granted(stroke.victim));
+            .filter(|stroke| stroke.is_breach(guarded) && self.has_granted(stroke.victim));
         breaches.map(|stroke| stroke.fault).collect()
     }
 

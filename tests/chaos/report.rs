@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 use crate::fault::{Fault, Manners};
-use crate::history::RESOURCES;
+use crate::history::resources;
+use crate::number;
 use crate::order::{Grant, in_order};
 use crate::overlaps::{Span, overlaps};
 use crate::stroke::Stroke;
@@ -20,7 +21,9 @@ pub(crate) struct Report {
     faults: BTreeMap<Fault, usize>,
     lasted: Duration,
     grants: usize,
-    /// Grants to processes with another list of nodes.
+    /// How many tokens took a second round.
+    raised: i64,
+    /// To processes with another list of nodes.
     intruded: usize,
     endings: Counts,
     failures: Counts,
@@ -54,13 +57,15 @@ impl Report {
         strokes: &[Stroke],
         left: Left,
     ) -> Report {
-        tokens_in_order(history).await;
-        no_stale_write(history).await;
+        let resources = resources(manners.is_guarded());
+        tokens_in_order(history, resources).await;
+        no_stale_write(history, resources).await;
         let mut report = Report {
             manners,
             faults,
             lasted,
             grants: 0,
+            raised: number(history, "SELECT count(*) FROM leases WHERE raised").await,
             intruded: 0,
             endings: count(
                 history,
@@ -80,7 +85,7 @@ impl Report {
         report.grants = spans.len();
         report.intruded = spans.iter().filter(|span| span.is_intruder).count();
         for overlap in overlaps(&spans) {
-            let reasons = overlap.explanations(strokes);
+            let reasons = overlap.explanations(strokes, manners.is_guarded());
             if reasons.is_empty() {
                 report.unexplained.push(overlap.story(strokes));
             } else {
@@ -110,10 +115,21 @@ impl Report {
     pub(crate) fn check(&self) {
         let few = &self.unexplained[..self.unexplained.len().min(5)];
         assert!(few.is_empty(), "{}", few.join("\n"));
-        if self.manners == Manners::Promised {
+        if matches!(self.manners, Manners::Promised | Manners::StayAway) {
             assert!(self.explained.is_empty(), "leases overlapped");
-            assert_eq!(self.refused.1, 0, "refused although the lock was held");
+        }
+        if self.manners == Manners::Promised {
+            assert_eq!(self.refused.1, 0, "refused, though the lock was held");
             assert_eq!(self.intruded, 0, "a process with another list of nodes got locks");
+        }
+        if !self.manners.is_guarded() {
+            assert!(self.raised > 0, "no second round was ever needed");
+            let known = |reason: &String| ["Held", "NoQuorum", "TooLate"].contains(&reason.as_str());
+            assert!(
+                self.failures.keys().all(known),
+                "other failures: {:?}",
+                self.failures
+            );
         }
         assert_eq!(self.left.behind, 0, "processes ended without cleaning up");
         assert_eq!(self.left.finally, 0, "keys are left on the nodes");
@@ -169,9 +185,9 @@ async fn spans(history: &Client) -> Vec<Span> {
     rows.iter().map(span).collect()
 }
 
-async fn tokens_in_order(history: &Client) {
+async fn tokens_in_order(history: &Client, resources: i32) {
     let query = "SELECT token, began, won FROM leases WHERE resource = $1 ORDER BY won";
-    for resource in 0..RESOURCES {
+    for resource in 0..resources {
         let rows = history.query(query, &[&resource]).await.unwrap();
         let grant = |row: &tokio_postgres::Row| Grant {
             token: row.get(0),
@@ -188,10 +204,10 @@ async fn tokens_in_order(history: &Client) {
     }
 }
 
-/// Asserts that no token is smaller than that of an earlier write, and that no write is missing.
-async fn no_stale_write(history: &Client) {
+/// I3: in the order in which the writes came about, no token is lower than one before it, and none is missing.
+async fn no_stale_write(history: &Client, resources: i32) {
     let query = "SELECT value, token FROM writes WHERE resource = $1 AND value IS NOT NULL ORDER BY value";
-    for resource in 0..RESOURCES {
+    for resource in 0..resources {
         let rows = history.query(query, &[&resource]).await.unwrap();
         let writes: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
         assert!(
@@ -213,6 +229,7 @@ impl fmt::Display for Report {
         line(f, "grants", self.grants)?;
         let minutes = self.lasted.as_secs_f64() / 60.0;
         line(f, "grants a minute", (self.grants as f64 / minutes) as u64)?;
+        line(f, "grants that took a second round", self.raised)?;
         line(f, "grants to other lists of nodes", self.intruded)?;
         table(f, "how leases ended", &self.endings)?;
         table(f, "attempts that failed", &self.failures)?;

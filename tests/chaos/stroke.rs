@@ -21,10 +21,12 @@ pub(crate) enum Victim {
 }
 
 impl Stroke {
-    /// Returns whether keys expired too early by it, which breaks an assumption. Setting a clock back only lengthens their life;
-    /// setting it right again shortens that.
-    pub(crate) fn is_breach(&self) -> bool {
-        self.fault.shift().is_some_and(|shift| self.mended == (shift < 0))
+    /// Whether it is against what the promise builds on: keys went too early. (That keys live for too long, because their
+    /// clock was set back, does nobody any harm; but when it is set right again, time makes a leap for them.) Without the
+    /// restart guard, a node that forgets its keys is such a case.
+    pub(crate) fn is_breach(&self, guarded: bool) -> bool {
+        let forgotten = !guarded && self.fault.forgetting() > 0;
+        forgotten || self.fault.shift().is_some_and(|shift| self.mended == (shift < 0))
     }
 
     /// Returns a line of text, with times in milliseconds since `origin`.

@@ -11,7 +11,7 @@ use tokio_postgres::NoTls;
 use tokio_util::sync::CancellationToken;
 
 use crate::common::{MOMENT, PATIENCE};
-use crate::history::{Journal, RESOURCES, Won, now};
+use crate::history::{Journal, Won, now, resources};
 use crate::task::Task;
 use crate::workers::INTRUDERS;
 
@@ -31,18 +31,13 @@ pub(crate) async fn work(task: Task) -> ExitCode {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     fastrand::seed(task.number);
     let over = CancellationToken::new();
-    let redlock = connect(&task.nodes).await;
+    let redlock = connect(&task).await;
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..TASKS {
         let (client, connection) = tokio_postgres::connect(&task.database, NoTls).await.unwrap();
         tokio::spawn(connection);
         let journal = Journal::open(client).await;
-        tasks.spawn(compete(
-            task.number as i64,
-            redlock.clone(),
-            journal,
-            over.clone(),
-        ));
+        tasks.spawn(compete(task.clone(), redlock.clone(), journal, over.clone()));
     }
     let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
     over.cancel();
@@ -64,7 +59,7 @@ pub(crate) async fn intrude(task: Task) -> ExitCode {
     let journal = Journal::open(client).await;
     let competing = async {
         let redlock = loop {
-            let builder = builder(&task.nodes).connect_timeout(TTL);
+            let builder = builder(&task).connect_timeout(TTL);
             match builder.connect().await {
                 Ok(redlock) => break redlock,
                 Err(error) => {
@@ -73,7 +68,7 @@ pub(crate) async fn intrude(task: Task) -> ExitCode {
                 }
             }
         };
-        compete(task.number as i64, redlock, journal, over.clone()).await;
+        compete(task.clone(), redlock, journal, over.clone()).await;
     };
     let (mut input, mut nothing) = (tokio::io::stdin(), Vec::new());
     tokio::select! {
@@ -83,18 +78,19 @@ pub(crate) async fn intrude(task: Task) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn builder(nodes: &str) -> RedlockBuilder {
+fn builder(task: &Task) -> RedlockBuilder {
     Redlock::builder()
-        .urls(nodes.split(','))
+        .urls(task.nodes.split(','))
         .ttl(TTL)
         .guard_window(WINDOW)
+        .restart_guard(task.guarded)
 }
 
-/// Connects. While a node is a replica, that is refused, and tried again.
-async fn connect(nodes: &str) -> Redlock {
+/// Again when a node is a replica just now: that is a reason not to start.
+async fn connect(task: &Task) -> Redlock {
     let give_up = Instant::now() + PATIENCE;
     loop {
-        match builder(nodes).connect().await {
+        match builder(task).connect().await {
             Ok(redlock) => return redlock,
             Err(error) => assert!(Instant::now() < give_up, "{error}"),
         }
@@ -102,13 +98,14 @@ async fn connect(nodes: &str) -> Redlock {
     }
 }
 
-async fn compete(worker: i64, redlock: Redlock, journal: Journal, over: CancellationToken) {
+async fn compete(task: Task, redlock: Redlock, journal: Journal, over: CancellationToken) {
+    let worker = task.number as i64;
     while !over.is_cancelled() {
-        let resource = fastrand::i32(0..RESOURCES);
-        let renewed = fastrand::bool();
+        let resource = fastrand::i32(0..resources(task.guarded));
+        let renewed = task.guarded && fastrand::bool();
         let began = journal.begin().await;
         let request = redlock.lock(format!("job{resource}")).watchdog(renewed);
-        let outcome = if fastrand::bool() {
+        let outcome = if !task.guarded || fastrand::bool() {
             request.try_acquire().await
         } else {
             request.within(TTL / 2).acquire().await
@@ -121,6 +118,7 @@ async fn compete(worker: i64, redlock: Redlock, journal: Journal, over: Cancella
                     lease,
                     resource,
                     renewed,
+                    hurried: !task.guarded,
                 };
                 work.go_on(began).await;
             }
@@ -165,6 +163,8 @@ struct Work<'a> {
     resource: i32,
     /// Whether the watchdog renews it. Otherwise, it may be extended by hand.
     renewed: bool,
+    /// One write, mostly at once: grants follow each other closely.
+    hurried: bool,
 }
 
 impl Work<'_> {
@@ -184,15 +184,19 @@ impl Work<'_> {
             resource: self.resource,
             token,
             began,
-            granters: self.granters(),
+            granters: self.nodes(|reply| matches!(reply, Reply::Granted { .. } | Reply::Raised { .. })),
+            raised: self.nodes(|reply| matches!(reply, Reply::Raised { .. })) > 0,
             start,
             until,
         };
         let number = self.journal.won(&won).await;
         // Some holders do not check that they still hold the lock. The store must refuse their late writes.
         let careful = fastrand::u8(..) < 192;
-        // Some hold it for several TTLs.
         let (writes, pause) = match fastrand::u8(..) {
+            // Nodes may forget the lease meanwhile, and another client may get the lock as well.
+            0..16 if self.hurried => (1, 100),
+            _ if self.hurried => (1, 1),
+            // Some hold it for several times the TTL.
             0..8 if self.renewed => (fastrand::u8(5..15), 300),
             8..20 => (fastrand::u8(1..5), 400),
             _ => (fastrand::u8(1..4), 15),
@@ -266,15 +270,10 @@ impl Work<'_> {
         }
     }
 
-    /// Returns a bit for each node that granted the lock.
-    fn granters(&self) -> i32 {
+    /// A bit for each node that gave such a reply.
+    fn nodes(&self, is_such: impl Fn(&Reply) -> bool) -> i32 {
         let votes = self.lease.votes().iter().enumerate();
-        let granted = votes.filter(|(_, vote)| {
-            matches!(
-                vote.answer,
-                Some(Ok(Reply::Granted { .. } | Reply::Raised { .. }))
-            )
-        });
-        granted.map(|(node, _)| 1 << node).sum()
+        let such = votes.filter(|(_, vote)| matches!(&vote.answer, Some(Ok(reply)) if is_such(reply)));
+        such.map(|(node, _)| 1 << node).sum()
     }
 }

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use crate::NODES;
 use crate::common::PATIENCE;
+use crate::fault::Manners;
 use crate::postgres::Database;
 use crate::task::Task;
 
@@ -19,19 +20,21 @@ pub(crate) const INTRUDERS: u64 = 1_000_000;
 pub(crate) struct Workers {
     running: Vec<Child>,
     intruder: Option<Child>,
-    nodes: String,
-    database: String,
-    started: u64,
+    /// Of the worker that was started last.
+    task: Task,
 }
 
 impl Workers {
-    pub(crate) fn start(testbed: &Testbed, database: &Database) -> Workers {
+    pub(crate) fn start(testbed: &Testbed, database: &Database, manners: Manners) -> Workers {
         let mut workers = Workers {
             running: Vec::new(),
             intruder: None,
-            nodes: testbed.urls()[..NODES].join(","),
-            database: database.address(),
-            started: 0,
+            task: Task {
+                number: 0,
+                nodes: testbed.urls()[..NODES].join(","),
+                database: database.address(),
+                guarded: manners.is_guarded(),
+            },
         };
         for _ in 0..PROCESSES {
             let worker = workers.another();
@@ -41,13 +44,8 @@ impl Workers {
     }
 
     fn another(&mut self) -> Child {
-        self.started += 1;
-        let task = Task {
-            number: self.started,
-            nodes: self.nodes.clone(),
-            database: self.database.clone(),
-        };
-        task.start()
+        self.task.number += 1;
+        self.task.start()
     }
 
     pub(crate) fn stop(&self, worker: usize) {
@@ -66,11 +64,11 @@ impl Workers {
 
     /// Starts a process with another list of nodes.
     pub(crate) fn intrude(&mut self, nodes: &[String]) {
-        self.started += 1;
+        self.task.number += 1;
         let task = Task {
-            number: INTRUDERS + self.started,
+            number: INTRUDERS + self.task.number,
             nodes: nodes.join(","),
-            database: self.database.clone(),
+            ..self.task.clone()
         };
         self.intruder = Some(task.start());
     }

@@ -5,18 +5,22 @@ use std::process::Stdio;
 
 use tokio::process::{Child, Command};
 
-/// Parameters from the environment.
+/// What such a process has to know, from its environment.
+#[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) number: u64,
     /// URLs, separated by commas.
     pub(crate) nodes: String,
     /// Where the process keeps its records.
     pub(crate) database: String,
+    /// Whether it has the restart guard on.
+    pub(crate) guarded: bool,
 }
 
 const NUMBER: &str = "QUORLOCK_WORKER_NUMBER";
 const NODES: &str = "QUORLOCK_WORKER_NODES";
 const DATABASE: &str = "QUORLOCK_WORKER_DATABASE";
+const GUARDED: &str = "QUORLOCK_WORKER_GUARDED";
 
 impl Task {
     /// `None` in the process that is the test.
@@ -25,6 +29,7 @@ impl Task {
             number: env::var(NUMBER).ok()?.parse().ok()?,
             nodes: env::var(NODES).ok()?,
             database: env::var(DATABASE).ok()?,
+            guarded: env::var(GUARDED).ok()?.parse().ok()?,
         })
     }
 
@@ -34,6 +39,7 @@ impl Task {
             .env(NUMBER, self.number.to_string())
             .env(NODES, &self.nodes)
             .env(DATABASE, &self.database)
+            .env(GUARDED, self.guarded.to_string())
             .stdin(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
