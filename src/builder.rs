@@ -320,7 +320,7 @@ impl RedlockBuilder {
             &context.clock,
             &context.closed,
         );
-        quorum_is_up(&nodes, timeout, settings.guard, self.part, &context.runtime).await?;
+        wait_for_quorum(&nodes, timeout, settings.guard, self.part, &context.runtime).await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
         Ok(Redlock::from_parts(nodes, self.prefix, defaults, context))
     }
@@ -361,7 +361,7 @@ fn check_count(nodes: usize) -> Result<(), ConfigError> {
 }
 
 /// Waits until a quorum of nodes is up, and none is known to be misconfigured.
-async fn quorum_is_up(
+async fn wait_for_quorum(
     nodes: &[Arc<RedisNode>],
     timeout: Duration,
     guard: Option<Duration>,
@@ -382,7 +382,7 @@ async fn quorum_is_up(
             .iter()
             .filter(|state| matches!(state, NodeState::Up { .. }))
             .count();
-        let all_heard = !states.iter().any(|state| matches!(state, NodeState::Connecting));
+        let all_answered = !states.iter().any(|state| matches!(state, NodeState::Connecting));
         let quorum_up = up >= quorum(nodes.len());
         let conflict = nodes.iter().find_map(|node| match node.left_out(None) {
             Some(Fault::OtherNodes(conflict)) if part == Part::Full => Some(conflict),
@@ -396,7 +396,7 @@ async fn quorum_is_up(
             (settled && conflict.is_none()).then(|| grace_end.unwrap_or_else(|| Instant::now() + GRACE));
         let end = grace_end.map_or(end, |grace_end| end.min(grace_end));
         let over = Instant::now() >= end;
-        if all_heard || over {
+        if all_answered || over {
             if states
                 .iter()
                 .any(|state| matches!(state, NodeState::Down(Fault::Unfit(_))))
@@ -409,8 +409,8 @@ async fn quorum_is_up(
                 _ => {}
             }
             // Waiting does not correct a wrong password.
-            let hopeless = states.iter().filter(|state| is_hopeless(state)).count();
-            if over || nodes.len() - hopeless < quorum(nodes.len()) {
+            let permanently_down = states.iter().filter(|state| is_permanently_down(state)).count();
+            if over || nodes.len() - permanently_down < quorum(nodes.len()) {
                 return Err(ConnectError::NoQuorum {
                     waited: started.elapsed(),
                     votes: votes(nodes, &states),
@@ -425,7 +425,7 @@ async fn quorum_is_up(
     }
 }
 
-fn is_hopeless(state: &NodeState) -> bool {
+fn is_permanently_down(state: &NodeState) -> bool {
     matches!(
         state,
         NodeState::Down(Fault::Unfit(_) | Fault::Auth { .. } | Fault::NoPermission { .. })

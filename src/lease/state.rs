@@ -76,7 +76,7 @@ impl LeaseState {
         mut claim: Claim,
     ) -> Self {
         let started = claim.t0();
-        let deadline = started + settings.most(settings.validity);
+        let deadline = started + settings.cap_at_max_hold(settings.validity);
         let context = claim.context().clone();
         let lease = LeaseState {
             resource,
@@ -99,7 +99,7 @@ impl LeaseState {
             }),
             context,
         };
-        lease.look_at_clocks();
+        lease.apply_clock_steps();
         lease
     }
 
@@ -113,13 +113,13 @@ impl LeaseState {
     }
 
     pub(crate) fn deadline(&self) -> Moment {
-        self.look_at_clocks();
+        self.apply_clock_steps();
         self.state.borrow().deadline
     }
 
     /// Returns the time until the deadline; zero once the lease has ended.
     pub(crate) fn remaining(&self) -> Duration {
-        self.look_at_clocks();
+        self.apply_clock_steps();
         let state = self.state.borrow();
         match state.phase {
             Phase::Held => state.deadline.since(self.context.clock.now()),
@@ -146,7 +146,7 @@ impl LeaseState {
     }
 
     /// Brings the deadline forward if nodes' clocks were put forward: keys expire earlier there.
-    fn look_at_clocks(&self) {
+    fn apply_clock_steps(&self) {
         let jumps = *self.jumps.borrow();
         if self.state.borrow().jumps == jumps {
             return;
@@ -169,7 +169,7 @@ impl LeaseState {
         self.started
             + self
                 .settings
-                .most(expiries.quorum_until(|node| self.advanced(node)))
+                .cap_at_max_hold(expiries.quorum_until(|node| self.advanced(node)))
     }
 
     fn advanced(&self, node: usize) -> Duration {
@@ -285,7 +285,7 @@ impl LeaseState {
 
     /// Ends the lease as lost if its deadline has passed (E3).
     pub(crate) fn expire_if_due(&self) {
-        self.look_at_clocks();
+        self.apply_clock_steps();
         let reason = {
             let state = self.state.borrow();
             if !matches!(state.phase, Phase::Held) || self.context.clock.now() < state.deadline {
@@ -373,7 +373,7 @@ impl LeaseState {
         loop {
             // First, so that no change after this is missed.
             jumps.mark_unchanged();
-            self.look_at_clocks();
+            self.apply_clock_steps();
             let deadline = {
                 let state = changes.borrow_and_update();
                 match &state.phase {
