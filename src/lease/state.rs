@@ -15,7 +15,7 @@ use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
 use crate::round::{NodeBaseline, Outstanding, Round, may_retry};
-use crate::sys::clock::{Moment, Watched};
+use crate::sys::clock::{LeaseCount, Moment};
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
@@ -40,7 +40,7 @@ pub(crate) struct LeaseState {
     jumps: watch::Receiver<u64>,
     state: watch::Sender<State>,
     /// Keeps the clock watched until the lease ends.
-    watched: Mutex<Option<Watched>>,
+    lease_count: Mutex<Option<LeaseCount>>,
 }
 
 /// What can change about a lease.
@@ -88,7 +88,7 @@ impl LeaseState {
             late_grants: claim.take_late_grants(),
             claim: Mutex::new(Some(claim)),
             jumps: context.clock.jumps(),
-            watched: Mutex::new(Some(context.clock.lease())),
+            lease_count: Mutex::new(Some(context.clock.count_lease())),
             state: watch::Sender::new(State {
                 phase: Phase::Held,
                 deadline,
@@ -344,7 +344,7 @@ impl LeaseState {
 
     /// Ends the lease. Returns whether this call did; false if it had ended already.
     fn leave_held(&self, end: Phase) -> bool {
-        lock(&self.watched).take();
+        lock(&self.lease_count).take();
         self.state.send_if_modified(|state| {
             let held = matches!(state.phase, Phase::Held);
             if held {
