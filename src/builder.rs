@@ -13,7 +13,7 @@ use crate::error::ConnectError;
 use crate::node::{Fault, Node, NodeState, OwnerToken};
 use crate::options::{self, Backoff, ConfigError, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, Wait};
 use crate::protocol::quorum::quorum;
-use crate::redis::{NodeConfig, Part, RedisNode, Registrations, Settings, registrations};
+use crate::redis::{NodeConfig, Participation, RedisNode, Registrations, Settings, registrations};
 use crate::redlock::Redlock;
 use crate::sys::clock::{self, Clock, Slept};
 use crate::sys::runtime::Runtime;
@@ -42,7 +42,7 @@ pub struct RedlockBuilder {
     nodes: Vec<Result<NodeConfig, ConfigError>>,
     prefix: String,
     connect_timeout: Duration,
-    part: Part,
+    participation: Participation,
     defaults: LockOptions,
     slept: Slept,
     #[cfg(feature = "simulation")]
@@ -78,7 +78,7 @@ impl RedlockBuilder {
             nodes: Vec::new(),
             prefix: "quorlock:".to_owned(),
             connect_timeout: Duration::from_secs(5),
-            part: Part::Full,
+            participation: Participation::Full,
             defaults: LockOptions::default(),
             slept: clock::machine(),
             #[cfg(feature = "simulation")]
@@ -232,14 +232,14 @@ impl RedlockBuilder {
     /// Connects only to show the nodes' states ([`Redlock::nodes`]): no locks can be taken. The list of nodes is not
     /// registered, so it cannot conflict with other lists. A node without a record gets one, which starts its guard.
     pub fn observe(mut self) -> Self {
-        self.part = Part::Observer;
+        self.participation = Participation::Observer;
         self
     }
 
     /// Takes locks whatever list of nodes other clients use: for measurements. Locks that other clients may want are not safe.
     #[doc(hidden)]
     pub fn unregistered(mut self) -> Self {
-        self.part = Part::Alone;
+        self.participation = Participation::Alone;
         self
     }
 
@@ -311,7 +311,7 @@ impl RedlockBuilder {
             prefix: (*self.prefix).into(),
             timeout,
             window: defaults.guard_window,
-            part: self.part,
+            participation: self.participation,
         };
         let nodes = RedisNode::set(
             configs,
@@ -320,7 +320,14 @@ impl RedlockBuilder {
             &context.clock,
             &context.closed,
         );
-        quorum_is_up(&nodes, timeout, settings.guard, self.part, &context.runtime).await?;
+        wait_for_quorum(
+            &nodes,
+            timeout,
+            settings.guard,
+            self.participation,
+            &context.runtime,
+        )
+        .await?;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
         Ok(Redlock::from_parts(nodes, self.prefix, defaults, context))
     }
@@ -361,11 +368,11 @@ fn check_count(nodes: usize) -> Result<(), ConfigError> {
 }
 
 /// Waits until a quorum of nodes is up, and none is known to be misconfigured.
-async fn quorum_is_up(
+async fn wait_for_quorum(
     nodes: &[Arc<RedisNode>],
     timeout: Duration,
     guard: Option<Duration>,
-    part: Part,
+    participation: Participation,
     runtime: &Runtime,
 ) -> Result<(), ConnectError> {
     let started = Instant::now();
@@ -382,10 +389,10 @@ async fn quorum_is_up(
             .iter()
             .filter(|state| matches!(state, NodeState::Up { .. }))
             .count();
-        let all_heard = !states.iter().any(|state| matches!(state, NodeState::Connecting));
+        let all_answered = !states.iter().any(|state| matches!(state, NodeState::Connecting));
         let quorum_up = up >= quorum(nodes.len());
         let conflict = nodes.iter().find_map(|node| match node.left_out(None) {
-            Some(Fault::OtherNodes(conflict)) if part == Part::Full => Some(conflict),
+            Some(Fault::OtherNodes(conflict)) if participation == Participation::Full => Some(conflict),
             _ => None,
         });
         // Locks must be available on return, so nodes do not count while other clients may still object to the list.
@@ -396,7 +403,7 @@ async fn quorum_is_up(
             (settled && conflict.is_none()).then(|| grace_end.unwrap_or_else(|| Instant::now() + GRACE));
         let end = grace_end.map_or(end, |grace_end| end.min(grace_end));
         let over = Instant::now() >= end;
-        if all_heard || over {
+        if all_answered || over {
             if states
                 .iter()
                 .any(|state| matches!(state, NodeState::Down(Fault::Unfit(_))))
@@ -409,8 +416,8 @@ async fn quorum_is_up(
                 _ => {}
             }
             // Waiting does not correct a wrong password.
-            let hopeless = states.iter().filter(|state| is_hopeless(state)).count();
-            if over || nodes.len() - hopeless < quorum(nodes.len()) {
+            let permanently_down = states.iter().filter(|state| is_permanently_down(state)).count();
+            if over || nodes.len() - permanently_down < quorum(nodes.len()) {
                 return Err(ConnectError::NoQuorum {
                     waited: started.elapsed(),
                     votes: votes(nodes, &states),
@@ -425,7 +432,7 @@ async fn quorum_is_up(
     }
 }
 
-fn is_hopeless(state: &NodeState) -> bool {
+fn is_permanently_down(state: &NodeState) -> bool {
     matches!(
         state,
         NodeState::Down(Fault::Unfit(_) | Fault::Auth { .. } | Fault::NoPermission { .. })

@@ -231,8 +231,8 @@ pub(crate) struct LockSettings {
 
 impl LockSettings {
     /// Returns the time, or `max_hold` if that is shorter (E5).
-    pub(crate) fn most(&self, time: Duration) -> Duration {
-        self.max_hold.map_or(time, |most| time.min(most))
+    pub(crate) fn cap_at_max_hold(&self, time: Duration) -> Duration {
+        self.max_hold.map_or(time, |limit| time.min(limit))
     }
 }
 
@@ -280,7 +280,7 @@ impl LockOptions {
                 ttl,
             });
         }
-        if self.max_hold.is_some_and(|most| most.is_zero()) {
+        if self.max_hold.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::MaxHold);
         }
         Ok(LockSettings {

@@ -14,7 +14,7 @@ use crate::keys::cleanup::Cleanup;
 use crate::lease::{Lease, LeaseHandle};
 use crate::node::{Fault, NodeState, Nodes};
 use crate::options::{self, LockOptions, Wait};
-use crate::sys::under_way::{End, UnderWay};
+use crate::sys::running_calls::{End, RunningCalls};
 use crate::waiting::{Queues, Retry};
 
 /// A set of independent Redis or Valkey masters that hold locks.
@@ -34,7 +34,7 @@ struct Inner {
     prefix: String,
     defaults: LockOptions,
     cleanup: Cleanup,
-    acquires: Arc<UnderWay<Result<Lease, AcquireError>>>,
+    acquires: Arc<RunningCalls<Result<Lease, AcquireError>>>,
     queues: Queues<Arc<SharedFailure>>,
     _open: DropGuard,
 }
@@ -62,8 +62,8 @@ impl Redlock {
         defaults: LockOptions,
         context: Context,
     ) -> Redlock {
-        let acquires = Arc::new(UnderWay::new());
-        context.runtime.watch(context.clock.look_out(), {
+        let acquires = Arc::new(RunningCalls::new());
+        context.runtime.watch(context.clock.watch_for_suspension(), {
             let acquires = Arc::downgrade(&acquires);
             move || {
                 if let Some(acquires) = acquires.upgrade() {

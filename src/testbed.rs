@@ -66,7 +66,7 @@ pub use self::{error::TestbedError, node::TestNode, proxy::Proxy, resp::Value, s
 pub struct Testbed {
     nodes: Vec<TestNode>,
     background: Option<Background>,
-    keeper: Option<Guard>,
+    folder_guard: Option<Guard>,
     folder: Option<TempDir>,
     path: PathBuf,
 }
@@ -141,7 +141,7 @@ impl Testbed {
             }
         }
         self.background = None; // ends proxies, and servers that are being started
-        self.keeper = None; // removes the folder
+        self.folder_guard = None; // removes the folder
         if let Some(folder) = self.folder.take()
             && folder.path().exists()
             && let Err(error) = folder.close()
@@ -267,7 +267,7 @@ impl TestbedBuilder {
             .tempdir()
             .map_err(TestbedError::folder("create a folder in", temporary))?;
         let path = folder.path().to_owned();
-        let keeper = Guard::folder(&path).map_err(TestbedError::system(
+        let folder_guard = Guard::folder(&path).map_err(TestbedError::system(
             "start /bin/sh to guard the testbed's folder",
         ))?;
         let background = Background::start()?;
@@ -276,7 +276,7 @@ impl TestbedBuilder {
         let mut testbed = Testbed {
             nodes: Vec::new(),
             background: Some(background),
-            keeper: Some(keeper),
+            folder_guard: Some(folder_guard),
             folder: Some(folder),
             path,
         };

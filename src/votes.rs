@@ -61,7 +61,10 @@ impl Votes {
     }
 
     /// Turns refusals by own leftovers into faults. Returns whether there may be a quorum once these keys are deleted.
-    pub(crate) fn disregard(&mut self, mut is_own_leftover: impl FnMut(usize, OwnerToken) -> bool) -> bool {
+    pub(crate) fn mark_own_leftovers(
+        &mut self,
+        mut is_own_leftover: impl FnMut(usize, OwnerToken) -> bool,
+    ) -> bool {
         let mut own = 0;
         for (node, vote) in self.0.iter_mut().enumerate() {
             if let Some(Ok(Reply::Held {
@@ -77,7 +80,7 @@ impl Votes {
     }
 
     /// Replaces a node's answer by a later one.
-    pub(crate) fn correct(&mut self, node: usize, answer: Result<Reply, Fault>) {
+    pub(crate) fn replace_answer(&mut self, node: usize, answer: Result<Reply, Fault>) {
         self.0[node].answer = Some(answer);
     }
 
@@ -89,11 +92,11 @@ impl Votes {
     /// Returns whether so many nodes have failed that no quorum is left. Nodes that are left out for a while, by the restart
     /// guard for instance, have not failed (R2).
     pub(crate) fn out_of_reach(&self) -> bool {
-        let gone = |vote: &&NodeVote| {
+        let failed = |vote: &&NodeVote| {
             let answer = vote.answer.as_ref();
             answer.is_some_and(|answer| matches!(answer, Err(fault) if !fault.is_temporary()))
         };
-        self.0.len() - self.0.iter().filter(gone).count() < self.quorum()
+        self.0.len() - self.0.iter().filter(failed).count() < self.quorum()
     }
 
     pub(crate) fn any_fault(&self, is_it: impl Fn(&Fault) -> bool) -> bool {

@@ -67,16 +67,16 @@ pub(super) async fn certify(claim: &mut Claim, settings: &LockSettings) -> (Opti
             // A late grant. If its counter agrees, no raise has to be waited for.
             Some(node) = acquire.next_answer() => match acquire.answer(node) {
                 Some(answer) => learn(&mut certification, node, answer),
-                None => certification.out(node),
+                None => certification.exclude(node),
             },
             () = &mut timer => {
                 // Silence certifies nothing (F3). Nodes that are at the token already, or ahead of it, may still be enough.
                 for node in acquire.give_up() {
-                    certification.out(node);
+                    certification.exclude(node);
                 }
                 let silent: Vec<usize> = target.map_or_else(Vec::new, |token| certification.behind(token).collect());
                 for node in silent {
-                    certification.out(node);
+                    certification.exclude(node);
                     raised.push((node, Err(Fault::Timeout { after: budget })));
                 }
             }
@@ -85,7 +85,7 @@ pub(super) async fn certify(claim: &mut Claim, settings: &LockSettings) -> (Opti
     let mut votes = acquire.votes();
     raised
         .into_iter()
-        .for_each(|(node, answer)| votes.correct(node, answer));
+        .for_each(|(node, answer)| votes.replace_answer(node, answer));
     if let Some(token) = token {
         claim.certified(token, &votes);
     }
@@ -102,6 +102,6 @@ fn learn(certification: &mut Certification, node: usize, answer: &Answer) {
         ) => {
             certification.counted(node, *counter);
         }
-        _ => certification.out(node),
+        _ => certification.exclude(node),
     }
 }

@@ -64,7 +64,7 @@ impl Acquire {
         let has_answer = ticket.shared_failure().is_some();
         front.wait_to_begin(has_answer, &mut self.retry).await;
         loop {
-            front.asks();
+            front.attempt_starts();
             let failure = match self.attempt_for_all(&ticket).await {
                 Ok(lease) => return Ok(lease),
                 Err(failure) => failure,
@@ -142,7 +142,7 @@ impl Acquire {
         };
         let is_worth_another = match failure.kind {
             // Earlier steps of clocks are known now, and own leftovers are deleted ahead of the next attempt.
-            FailureKind::ClocksMoved | FailureKind::InOwnWay => true,
+            FailureKind::ClocksMoved | FailureKind::BlockedByOwnKeys => true,
             FailureKind::NoQuorum => {
                 let (limit, context) = (self.settings.node_budget, self.cleanup.context());
                 may_retry(&self.nodes, &failure.votes, limit, context).await
@@ -165,9 +165,10 @@ impl Acquire {
             let round = claim.attempt();
             round.settle(|tally| tally.responsive().is_some()).await;
             let mut votes = round.votes();
-            let in_own_way = votes.disregard(|node, owner| cleanup.delete_again(node, owner));
+            let blocked_by_own_keys =
+                votes.mark_own_leftovers(|node, owner| cleanup.delete_again(node, owner));
             let kind = match votes.responsive() {
-                _ if in_own_way => FailureKind::InOwnWay,
+                _ if blocked_by_own_keys => FailureKind::BlockedByOwnKeys,
                 true => FailureKind::Held,
                 false => FailureKind::NoQuorum,
             };
@@ -210,7 +211,7 @@ impl Acquire {
         let state = LeaseState::new(self.resource.clone(), *settings, votes, token, expiries, claim);
         let lease = Lease::start(state);
         let held: Weak<LeaseState> = Arc::downgrade(lease.state());
-        slot.is(held);
+        slot.set_lease(held);
         Ok(lease)
     }
 
@@ -232,7 +233,7 @@ impl Acquire {
                 waited,
                 votes,
             },
-            FailureKind::NoQuorum | FailureKind::InOwnWay => AcquireError::NoQuorum {
+            FailureKind::NoQuorum | FailureKind::BlockedByOwnKeys => AcquireError::NoQuorum {
                 resource,
                 attempts,
                 waited,
@@ -286,7 +287,7 @@ enum FailureKind {
     Held,
     NoQuorum,
     /// A6: a quorum may be had once the nodes have deleted what this process has left there.
-    InOwnWay,
+    BlockedByOwnKeys,
     TooLate,
     /// The same, by the clocks of the nodes, which were put forward meanwhile or since they were last heard of.
     ClocksMoved,

@@ -46,8 +46,8 @@ async fn verdict_or_stalemate(attempt: &mut Round) -> Verdict {
     attempt
         .settle(|tally| tally.verdict() != Verdict::Pending || tally.is_contested())
         .await;
-    let (patience, end) = (attempt.budget / STALEMATE, attempt.started + attempt.budget);
-    let over = attempt.until((Instant::now() + patience).min(end));
+    let (stalemate_after, end) = (attempt.budget / STALEMATE, attempt.started + attempt.budget);
+    let over = attempt.until((Instant::now() + stalemate_after).min(end));
     tokio::pin!(over);
     loop {
         let verdict = attempt.tally().verdict();
@@ -61,7 +61,7 @@ async fn verdict_or_stalemate(attempt: &mut Round) -> Verdict {
             biased;
             _ = attempt.next_answer() => {}
             () = &mut over => {
-                attempt.mark_unresponsive(UNTIL_NEXT_STALEMATE * patience);
+                attempt.mark_unresponsive(UNTIL_NEXT_STALEMATE * stalemate_after);
                 if Instant::now() >= end {
                     attempt.give_up();
                 }

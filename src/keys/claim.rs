@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::cleanup::{Cleanup, deletion_answer};
 use super::late_grants::{LateGrants, counter};
-use super::pending_delete::{DeleteHorizon, PendingDelete, Told};
+use super::pending_delete::{DeleteHorizon, OnHeard, PendingDelete};
 use crate::context::Context;
 use crate::error::ReleaseOutcome;
 use crate::node::{Action, Answer, Fencing, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request};
@@ -254,7 +254,7 @@ impl Claim {
         let mut round = Round::new(&self.nodes, self.release_budget, self.cleanup.context());
         self.give_up();
         round.send(|node| self.release_request(node));
-        self.say_that_it_is_free();
+        self.notify_local_waiters();
         let round = self.release.insert(round);
         round.settle(|tally| tally.standing() != Standing::Pending).await;
         match round.tally().standing() {
@@ -320,7 +320,7 @@ impl Claim {
         });
     }
 
-    fn say_that_it_is_free(&mut self) {
+    fn notify_local_waiters(&mut self) {
         if let Some(observer) = &self.observer {
             observer.freed();
         }
@@ -389,10 +389,10 @@ impl Drop for Claim {
                 unsent: freed
                     .as_ref()
                     .map(|freed| -> Box<dyn Send> { Box::new(Unsent(freed.0.clone())) }),
-                told: self
+                on_heard: self
                     .observer
                     .clone()
-                    .map(|observer| -> Told { Box::new(move || observer.heard()) }),
+                    .map(|observer| -> OnHeard { Box::new(move || observer.heard()) }),
                 expired_at: self.expired_at,
                 horizon,
             };

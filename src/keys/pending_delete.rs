@@ -19,7 +19,7 @@ pub(crate) struct PendingDelete {
     /// node fails, so that no waiter waits for it.
     pub(crate) unsent: Option<Box<dyn Send>>,
     /// Called if a listener was told of the deletion. Dropped uncalled if the node fails.
-    pub(crate) told: Option<Told>,
+    pub(crate) on_heard: Option<OnHeard>,
     /// When the key has expired by itself.
     pub(crate) expired_at: Instant,
     pub(crate) horizon: DeleteHorizon,
@@ -48,13 +48,13 @@ impl DeleteHorizon {
     }
 }
 
-pub(crate) type Told = Box<dyn FnOnce() + Send>;
+pub(crate) type OnHeard = Box<dyn FnOnce() + Send>;
 
 impl PendingDelete {
     /// Lets everybody go on who waits for this deletion: the node fails.
     pub(super) fn stop_waiting(&mut self) {
         self.unsent = None;
-        self.told = None;
+        self.on_heard = None;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
 use crate::round::{NodeBaseline, Outstanding, Round, may_retry};
-use crate::sys::clock::{Moment, Watched};
+use crate::sys::clock::{LeaseCount, Moment};
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
 use crate::sys::timer::sleep_until;
@@ -40,7 +40,7 @@ pub(crate) struct LeaseState {
     jumps: watch::Receiver<u64>,
     state: watch::Sender<State>,
     /// Keeps the clock watched until the lease ends.
-    watched: Mutex<Option<Watched>>,
+    lease_count: Mutex<Option<LeaseCount>>,
 }
 
 /// What can change about a lease.
@@ -76,7 +76,7 @@ impl LeaseState {
         mut claim: Claim,
     ) -> Self {
         let started = claim.t0();
-        let deadline = started + settings.most(settings.validity);
+        let deadline = started + settings.cap_at_max_hold(settings.validity);
         let context = claim.context().clone();
         let lease = LeaseState {
             resource,
@@ -88,7 +88,7 @@ impl LeaseState {
             late_grants: claim.take_late_grants(),
             claim: Mutex::new(Some(claim)),
             jumps: context.clock.jumps(),
-            watched: Mutex::new(Some(context.clock.lease())),
+            lease_count: Mutex::new(Some(context.clock.count_lease())),
             state: watch::Sender::new(State {
                 phase: Phase::Held,
                 deadline,
@@ -99,7 +99,7 @@ impl LeaseState {
             }),
             context,
         };
-        lease.look_at_clocks();
+        lease.apply_clock_steps();
         lease
     }
 
@@ -113,13 +113,13 @@ impl LeaseState {
     }
 
     pub(crate) fn deadline(&self) -> Moment {
-        self.look_at_clocks();
+        self.apply_clock_steps();
         self.state.borrow().deadline
     }
 
     /// Returns the time until the deadline; zero once the lease has ended.
     pub(crate) fn remaining(&self) -> Duration {
-        self.look_at_clocks();
+        self.apply_clock_steps();
         let state = self.state.borrow();
         match state.phase {
             Phase::Held => state.deadline.since(self.context.clock.now()),
@@ -146,7 +146,7 @@ impl LeaseState {
     }
 
     /// Brings the deadline forward if nodes' clocks were put forward: keys expire earlier there.
-    fn look_at_clocks(&self) {
+    fn apply_clock_steps(&self) {
         let jumps = *self.jumps.borrow();
         if self.state.borrow().jumps == jumps {
             return;
@@ -169,7 +169,7 @@ impl LeaseState {
         self.started
             + self
                 .settings
-                .most(expiries.quorum_until(|node| self.advanced(node)))
+                .cap_at_max_hold(expiries.quorum_until(|node| self.advanced(node)))
     }
 
     fn advanced(&self, node: usize) -> Duration {
@@ -285,7 +285,7 @@ impl LeaseState {
 
     /// Ends the lease as lost if its deadline has passed (E3).
     pub(crate) fn expire_if_due(&self) {
-        self.look_at_clocks();
+        self.apply_clock_steps();
         let reason = {
             let state = self.state.borrow();
             if !matches!(state.phase, Phase::Held) || self.context.clock.now() < state.deadline {
@@ -344,7 +344,7 @@ impl LeaseState {
 
     /// Ends the lease. Returns whether this call did; false if it had ended already.
     fn leave_held(&self, end: Phase) -> bool {
-        lock(&self.watched).take();
+        lock(&self.lease_count).take();
         self.state.send_if_modified(|state| {
             let held = matches!(state.phase, Phase::Held);
             if held {
@@ -373,7 +373,7 @@ impl LeaseState {
         loop {
             // First, so that no change after this is missed.
             jumps.mark_unchanged();
-            self.look_at_clocks();
+            self.apply_clock_steps();
             let deadline = {
                 let state = changes.borrow_and_update();
                 match &state.phase {

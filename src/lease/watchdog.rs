@@ -13,7 +13,7 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
     let mut changes = lease.subscribe();
     let mut jumps = lease.jumps();
     let mut next = lease.started + ttl / 3;
-    let mut latest = lease.started + lease.settings.most(lease.settings.validity);
+    let mut latest = lease.started + lease.settings.cap_at_max_hold(lease.settings.validity);
     loop {
         // First, so that no change after this is missed.
         jumps.mark_unchanged();

@@ -16,7 +16,7 @@ enum Seen {
     /// The node has granted the lock. The counter of its latest answer.
     Counter(FencingToken),
     /// Not counted any more: the node refused or failed, or the key is gone.
-    Out,
+    Excluded,
 }
 
 /// What to do next.
@@ -54,13 +54,13 @@ impl Certification {
             Seen::Nothing => Seen::Counter(counter),
             // Answers come in any order, but a counter only rises.
             Seen::Counter(earlier) => Seen::Counter(earlier.max(counter)),
-            Seen::Out => Seen::Out,
+            Seen::Excluded => Seen::Excluded,
         };
     }
 
     /// Records that a node does not hold the lock for this attempt, or may not.
-    pub(crate) fn out(&mut self, node: usize) {
-        self.seen[node] = Seen::Out;
+    pub(crate) fn exclude(&mut self, node: usize) {
+        self.seen[node] = Seen::Excluded;
     }
 
     pub(crate) fn rule(&mut self) -> Ruling {
@@ -102,7 +102,7 @@ impl Certification {
     fn counters(&self) -> impl Iterator<Item = FencingToken> {
         self.seen.iter().filter_map(|seen| match seen {
             Seen::Counter(counter) => Some(*counter),
-            Seen::Nothing | Seen::Out => None,
+            Seen::Nothing | Seen::Excluded => None,
         })
     }
 }
@@ -186,7 +186,7 @@ mod tests {
         let mut certification = granted(&[Some(5), Some(3), None]);
         assert_eq!(certification.rule(), Ruling::Raise(token(5)));
         certification.counted(2, token(9));
-        certification.out(1);
+        certification.exclude(1);
         assert_eq!(certification.rule(), Ruling::Raise(token(9)));
         // A late answer to the first raise.
         certification.counted(0, token(5));
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn a_node_that_is_out_stays_out_whatever_it_says_later() {
         let mut certification = granted(&[Some(5), Some(5), Some(5)]);
-        certification.out(0);
-        certification.out(1);
+        certification.exclude(0);
+        certification.exclude(1);
         certification.counted(0, token(5));
         assert_eq!(certification.rule(), Ruling::Never);
     }
@@ -231,7 +231,7 @@ mod tests {
                             counters[node] = *counter;
                             certification.counted(node, token(*counter));
                         }
-                        Some((node, None)) => certification.out(node),
+                        Some((node, None)) => certification.exclude(node),
                         None => panic!("undecided in {grants:?} {obeys:?}"),
                     },
                     Ruling::Raise(to) => {
@@ -241,7 +241,7 @@ mod tests {
                                 counters[node] = to.get();
                                 certification.counted(node, to);
                             } else {
-                                certification.out(node);
+                                certification.exclude(node);
                             }
                         }
                     }

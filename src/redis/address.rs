@@ -101,7 +101,7 @@ impl Addresses {
     }
 
     /// Resolves the name. Returns whether it still leads to `peer`: `true` also without a name, or if it cannot be resolved.
-    pub(super) async fn lead_to(&self, peer: Option<SocketAddr>) -> bool {
+    pub(super) async fn still_leads_to(&self, peer: Option<SocketAddr>) -> bool {
         match (peer, self.find().await) {
             (Some(peer), Ok(found)) => found.is_empty() || found.contains(&peer),
             _ => true,
@@ -142,7 +142,7 @@ impl Addresses {
     }
 
     /// Completes when locks are taken at another address than `peer`.
-    pub(super) async fn left(&self, peer: Option<SocketAddr>) {
+    pub(super) async fn wait_until_elsewhere(&self, peer: Option<SocketAddr>) {
         let mut current = self.current.subscribe();
         let is_elsewhere = |current: &Option<SocketAddr>| current.is_some() && *current != peer;
         // The sender is in `self`.

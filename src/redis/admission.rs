@@ -203,8 +203,8 @@ mod tests {
         ];
         for (admission, expected) in cases {
             let actions = [acquire(Some(SECOND)), acquire(None), EXTEND];
-            let said = actions.map(|action| admission.objection(&action, now));
-            assert_eq!(said, expected, "{admission:?}");
+            let objections = actions.map(|action| admission.objection(&action, now));
+            assert_eq!(objections, expected, "{admission:?}");
             let raise = Action::Release {
                 counter: None,
                 notice: None,

@@ -68,7 +68,7 @@ impl Announcements {
             database: endpoint.database(),
             next: Arc::default(),
         };
-        (announcements, hear(endpoint, inbox))
+        (announcements, run_subscriptions(endpoint, inbox))
     }
 
     pub(super) fn listen(&self, key: &str, listener: Listener) -> Listening {
@@ -104,14 +104,14 @@ impl Drop for Leave {
 }
 
 /// Keeps a connection open while there are listeners. Ends once all handles are dropped.
-async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>) {
+async fn run_subscriptions(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>) {
     let backoff = Backoff::new(FASTEST, SLOWEST);
-    let mut audience = Audience::default();
+    let mut listeners = Listeners::default();
     let mut failures = 0;
     loop {
-        while audience.channels.is_empty() {
+        while listeners.channels.is_empty() {
             match inbox.recv().await {
-                Some(order) => drop(audience.take(order)),
+                Some(order) => drop(listeners.take(order)),
                 None => return,
             }
         }
@@ -119,19 +119,19 @@ async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>
         let fault = match Connection::open(&endpoint).await {
             Ok(connection) => {
                 connection
-                    .serve(&endpoint.addresses, &mut audience, &mut inbox)
+                    .serve(&endpoint.addresses, &mut listeners, &mut inbox)
                     .await
             }
             Err(fault) => Some(fault),
         };
-        let was_of_use = audience.channels.values().any(|channel| channel.live);
-        audience.tell(Listener::deaf);
+        let was_subscribed = listeners.channels.values().any(|channel| channel.subscribed);
+        listeners.mark_all_unsubscribed(Listener::deaf);
         let Some(fault) = fault else {
             // Closed for lack of listeners.
             failures = 0;
             continue;
         };
-        if was_of_use || since.elapsed() > SLOWEST {
+        if was_subscribed || since.elapsed() > SLOWEST {
             failures = 0;
         }
         failures += 1;
@@ -146,13 +146,13 @@ async fn hear(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedReceiver<Order>
         sleep(backoff.delay(failures, fastrand::u32(..))).await;
         // Listeners that left during the pause are dropped before connecting.
         while let Ok(order) = inbox.try_recv() {
-            audience.take(order);
+            listeners.take(order);
         }
     }
 }
 
 #[derive(Default)]
-struct Audience {
+struct Listeners {
     channels: HashMap<Arc<str>, Channel>,
     generations: u64,
 }
@@ -161,7 +161,7 @@ struct Channel {
     /// Distinguishes it from earlier channels of the same name.
     generation: u64,
     /// Whether the server has confirmed the subscription.
-    live: bool,
+    subscribed: bool,
     listeners: Vec<(u64, Listener)>,
 }
 
@@ -173,7 +173,7 @@ enum Change {
 /// A channel's name and generation.
 type Name = (Arc<str>, u64);
 
-impl Audience {
+impl Listeners {
     fn take(&mut self, order: Order) -> Option<Change> {
         match order {
             Order::Listen {
@@ -186,11 +186,11 @@ impl Audience {
                     *generation += 1;
                     Channel {
                         generation: *generation,
-                        live: false,
+                        subscribed: false,
                         listeners: Vec::new(),
                     }
                 });
-                if channel.live {
+                if channel.subscribed {
                     listener.listening();
                 }
                 channel.listeners.push((id, listener));
@@ -210,10 +210,10 @@ impl Audience {
     }
 
     /// Marks the channel as subscribed, and tells its listeners.
-    fn is_live(&mut self, (name, generation): &Name) {
+    fn mark_subscribed(&mut self, (name, generation): &Name) {
         let channel = self.channels.get_mut(name);
         if let Some(channel) = channel.filter(|channel| channel.generation == *generation) {
-            channel.live = true;
+            channel.subscribed = true;
             channel
                 .listeners
                 .iter()
@@ -227,16 +227,16 @@ impl Audience {
     }
 
     /// Calls `what` for each listener, and marks all channels as not subscribed.
-    fn tell(&mut self, what: impl Fn(&Listener)) {
+    fn mark_all_unsubscribed(&mut self, what: impl Fn(&Listener)) {
         for channel in self.channels.values_mut() {
-            channel.live = false;
+            channel.subscribed = false;
             channel.listeners.iter().for_each(|(_, listener)| what(listener));
         }
     }
 
     /// Tells the listeners of subscribed channels that announcements were missed.
-    fn has_missed(&self) {
-        for channel in self.channels.values().filter(|channel| channel.live) {
+    fn report_missed(&self) {
+        for channel in self.channels.values().filter(|channel| channel.subscribed) {
             for (_, listener) in &channel.listeners {
                 listener.deaf();
                 listener.listening();
@@ -244,7 +244,7 @@ impl Audience {
         }
     }
 
-    fn heard(&self, message: &Message) {
+    fn deliver(&self, message: &Message) {
         let Some(channel) = self.channels.get(&*message.channel) else {
             return;
         };
@@ -262,10 +262,10 @@ impl Audience {
     }
 }
 
-impl Drop for Audience {
+impl Drop for Listeners {
     /// Tells all listeners that nothing more is announced: the node or its runtime has ended.
     fn drop(&mut self) {
-        self.tell(Listener::deaf);
+        self.mark_all_unsubscribed(Listener::deaf);
     }
 }
 
@@ -275,7 +275,7 @@ struct Connection {
     peer: Option<SocketAddr>,
     task: Task,
     messages: Receiver<Message>,
-    patience: Duration,
+    answer_timeout: Duration,
     /// When the connection is replaced because its credentials expire. `None` if they do not.
     expires: Option<Instant>,
 }
@@ -318,7 +318,7 @@ impl Connection {
             peer,
             task,
             messages,
-            patience: endpoint.timeout,
+            answer_timeout: endpoint.timeout,
             expires: valid_for.and_then(|valid_for| Instant::now().checked_add(renewed_after(valid_for))),
         })
     }
@@ -327,48 +327,48 @@ impl Connection {
     async fn serve(
         mut self,
         addresses: &Addresses,
-        audience: &mut Audience,
+        listeners: &mut Listeners,
         inbox: &mut mpsc::UnboundedReceiver<Order>,
     ) -> Option<Fault> {
         let mut confirmations = FuturesUnordered::new();
-        let confirmation = self.subscribe(audience.names()).await;
+        let confirmation = self.subscribe(listeners.names()).await;
         confirmations.push(confirmation);
         let mut idle_since = Instant::now();
-        let mut left = pin!(addresses.left(self.peer));
+        let mut elsewhere = pin!(addresses.wait_until_elsewhere(self.peer));
         let expires = self.expires.unwrap_or(idle_since);
         let mut next_ping = Instant::now() + PING;
         loop {
-            let is_idle = audience.channels.is_empty();
+            let is_idle = listeners.channels.is_empty();
             tokio::select! {
                 biased;
                 message = self.messages.recv() => match message {
-                    Ok(message) => audience.heard(&message),
+                    Ok(message) => listeners.deliver(&message),
                     Err(RecvError::Lagged(_)) => {
-                        audience.has_missed();
+                        listeners.report_missed();
                     }
                     Err(RecvError::Closed) => return Some(fault::disconnected("connection closed".into())),
                 },
                 Some((channels, outcome)) = confirmations.next() => match outcome {
-                    Ok(()) => channels.iter().for_each(|name| audience.is_live(name)),
+                    Ok(()) => channels.iter().for_each(|name| listeners.mark_subscribed(name)),
                     Err(fault) => return Some(fault),
                 },
                 order = inbox.recv() => {
-                    let mut news = Vec::new();
+                    let mut to_subscribe = Vec::new();
                     let mut order = Some(order?);
                     // Orders that wait together go out as one subscription.
                     while let Some(next) = order {
-                        match audience.take(next) {
-                            Some(Change::Subscribe(name)) => news.push(name),
+                        match listeners.take(next) {
+                            Some(Change::Subscribe(name)) => to_subscribe.push(name),
                             Some(Change::Unsubscribe(name)) => {
-                                news.retain(|(new, _): &Name| *new != name);
+                                to_subscribe.retain(|(new, _): &Name| *new != name);
                                 let _ = self.client.unsubscribe(&*name).await;
                             }
                             None => {}
                         }
                         order = inbox.try_recv().ok();
                     }
-                    if !news.is_empty() {
-                        let confirmation = self.subscribe(news).await;
+                    if !to_subscribe.is_empty() {
+                        let confirmation = self.subscribe(to_subscribe).await;
                         confirmations.push(confirmation);
                     }
                     idle_since = Instant::now();
@@ -382,7 +382,7 @@ impl Connection {
                 () = sleep_until(expires), if self.expires.is_some() => {
                     return Some(fault::disconnected("its credentials expire".into()));
                 }
-                () = &mut left => return Some(fault::disconnected("the node has moved".into())),
+                () = &mut elsewhere => return Some(fault::disconnected("the node has moved".into())),
                 () = sleep_until(idle_since + KEPT), if is_idle => return None,
             }
         }
@@ -393,10 +393,10 @@ impl Connection {
     async fn subscribe(&self, channels: Vec<Name>) -> Confirmation {
         let names: Vec<String> = channels.iter().map(|(name, _)| (**name).to_owned()).collect();
         let subscribed = self.client.subscribe(names).await;
-        let (client, patience) = (self.client.clone(), self.patience);
+        let (client, answer_timeout) = (self.client.clone(), self.answer_timeout);
         Box::pin(async move {
             let outcome = match subscribed {
-                Ok(()) => confirm(client, patience).await,
+                Ok(()) => confirm(client, answer_timeout).await,
                 Err(error) => Err(fred_client::refusal(&error)),
             };
             (channels, outcome)
@@ -405,10 +405,10 @@ impl Connection {
 }
 
 /// Pings the server. The answer shows that all earlier commands were executed.
-async fn confirm(client: Client, patience: Duration) -> Result<(), Fault> {
+async fn confirm(client: Client, answer_timeout: Duration) -> Result<(), Fault> {
     let question = vec![Value::from_static_str("subscribed")];
     let asked = client.custom::<Value, Value>(fred_client::command("PING"), question);
-    match timeout(patience, asked).await {
+    match timeout(answer_timeout, asked).await {
         Ok(Ok(answer)) if answer.as_str().as_deref() == Some("subscribed") => Ok(()),
         Ok(Ok(_)) => Err(fault::disconnected("an answer to another command".into())),
         Ok(Err(error)) => Err(fred_client::refusal(&error)),
@@ -443,35 +443,35 @@ mod tests {
         }
     }
 
-    fn listens(audience: &mut Audience, channel: &str, id: u64) -> (Option<Change>, Arc<Notes>) {
+    fn listens(listeners: &mut Listeners, channel: &str, id: u64) -> (Option<Change>, Arc<Notes>) {
         let notes = Arc::new(Notes::default());
         let order = Order::Listen {
             channel: channel.into(),
             id,
             listener: Listener::new(0, notes.clone()),
         };
-        (audience.take(order), notes)
+        (listeners.take(order), notes)
     }
 
     #[test]
-    fn who_has_missed_something_is_told_but_nobody_is_who_is_not_subscribed_yet() {
-        let mut audience = Audience::default();
-        let (change, one) = listens(&mut audience, "one", 1);
+    fn missed_announcements_are_reported_to_subscribed_listeners_only() {
+        let mut listeners = Listeners::default();
+        let (change, one) = listens(&mut listeners, "one", 1);
         let Some(Change::Subscribe(name)) = change else {
             panic!("not subscribed")
         };
-        audience.is_live(&name);
-        let (_, other) = listens(&mut audience, "other", 2);
+        listeners.mark_subscribed(&name);
+        let (_, other) = listens(&mut listeners, "other", 2);
         assert_eq!((one.taken(), other.taken()), (vec![true], vec![]));
-        audience.has_missed();
+        listeners.report_missed();
         assert_eq!((one.taken(), other.taken()), (vec![false, true], vec![]));
     }
 
     #[test]
-    fn nobody_believes_to_hear_when_nobody_listens_for_them_any_more() {
-        let mut audience = Audience::default();
-        let (_, notes) = listens(&mut audience, "one", 1);
-        drop(audience);
+    fn listeners_are_notified_when_the_node_ends() {
+        let mut listeners = Listeners::default();
+        let (_, notes) = listens(&mut listeners, "one", 1);
+        drop(listeners);
         assert_eq!(notes.taken(), [false]);
     }
 }

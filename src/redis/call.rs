@@ -12,9 +12,9 @@ use crate::node::{Action, Fault, ReleaseKind, Reply, Request};
 
 /// A connection is doubted after half a budget of silence: another one can still answer in time (T4). This is the shortest such
 /// time, however short the budget.
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(50);
+const SHORTEST_DOUBT_DELAY: Duration = Duration::from_millis(50);
 /// The longest such time, however long the budget: a second connection costs little, and a lease cannot wait.
-const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
+const LONGEST_DOUBT_DELAY: Duration = Duration::from_millis(500);
 
 /// A request, and where its reply goes.
 pub(super) struct PendingRequest {
@@ -43,7 +43,7 @@ impl PendingRequest {
     }
 
     /// Returns whether this release hands the lock over within the process: its acquire follows at once (W1).
-    pub(super) fn is_passing_on(&self) -> bool {
+    pub(super) fn hands_lock_over(&self) -> bool {
         let is_handed_over = |kind| kind == ReleaseKind::HandedOver;
         matches!(self.request.action, Action::Release { notice: Some(notice), .. } if is_handed_over(notice.kind))
     }
@@ -52,7 +52,7 @@ impl PendingRequest {
 pub(super) struct InFlight {
     pub(super) sent: Instant,
     /// The connection is doubted after this long a silence (T4).
-    pub(super) patience: Duration,
+    pub(super) doubt_delay: Duration,
     pub(super) sent_as: Sent,
 }
 
@@ -71,7 +71,7 @@ impl InFlight {
             .unwrap_or_default();
         InFlight {
             sent,
-            patience: (budget / 2).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE),
+            doubt_delay: (budget / 2).clamp(SHORTEST_DOUBT_DELAY, LONGEST_DOUBT_DELAY),
             sent_as: Sent::Call(call),
         }
     }
@@ -79,7 +79,7 @@ impl InFlight {
     pub(super) fn command(reply: oneshot::Sender<Result<Value, Fault>>, sent: Instant) -> InFlight {
         InFlight {
             sent,
-            patience: LONGEST_PATIENCE,
+            doubt_delay: LONGEST_DOUBT_DELAY,
             sent_as: Sent::Command(reply),
         }
     }

@@ -117,7 +117,7 @@ pub(super) struct Setup {
 impl Setup {
     /// Connects to `peer` (`None`: to the configured address) and authenticates. Dropping the future closes the connection.
     pub(super) async fn open(config: &Config, peer: Option<SocketAddr>) -> Result<Setup, Fault> {
-        let socket = connect(config, peer).await.map_err(fault::before)?;
+        let socket = connect(config, peer).await.map_err(fault::as_disconnected)?;
         let (read, write) = tokio::io::split(socket);
         let mut setup = Setup {
             reader: Reader(FramedRead::new(read, Replies)),
@@ -168,9 +168,9 @@ impl Setup {
         poll_fn(|cx| {
             while replies.len() < commands.len() {
                 if let Poll::Ready(Err(fault)) = self.writer.poll_flush(cx) {
-                    return Poll::Ready(Err(fault::before(fault)));
+                    return Poll::Ready(Err(fault::as_disconnected(fault)));
                 }
-                let reply = ready!(self.reader.poll_reply(cx)).map_err(fault::before)?;
+                let reply = ready!(self.reader.poll_reply(cx)).map_err(fault::as_disconnected)?;
                 replies.push(reply);
             }
             Poll::Ready(Ok(()))

@@ -141,7 +141,7 @@ impl CredentialsProvider {
         })
     }
 
-    pub(super) async fn give(&self) -> Answer {
+    pub(super) async fn provide(&self) -> Answer {
         // A panic must not end the node's task.
         let given = AssertUnwindSafe(async { (self.0)().await }).catch_unwind().await;
         given.unwrap_or_else(|_| Err("the provider panicked".into()))
@@ -177,7 +177,7 @@ mod tests {
             }
         });
         for provider in [at_once, later] {
-            assert_eq!(provider.give().await, Err("the provider panicked".to_owned()));
+            assert_eq!(provider.provide().await, Err("the provider panicked".to_owned()));
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Endpoint {
     /// The guard window.
     pub(super) window: Duration,
     /// The memory in this node's record, if its data or its clock was put back. The node then gets a new memory.
-    pub(super) disowned: Arc<Mutex<Option<MemoryId>>>,
+    pub(super) rejected_memory: Arc<Mutex<Option<MemoryId>>>,
     /// The memory that this client used last at the address, and its last look at it, in microseconds of our clock.
     pub(super) last_used: Mutex<Option<(MemoryId, i64)>>,
     /// The number of connections that have passed the probe.

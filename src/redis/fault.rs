@@ -20,7 +20,7 @@ pub(super) fn from_io(error: &io::Error) -> Fault {
 }
 
 /// Turns `ConnectionLost` into `Disconnected`: nothing was in flight that could set a key.
-pub(super) fn before(fault: Fault) -> Fault {
+pub(super) fn as_disconnected(fault: Fault) -> Fault {
     match fault {
         Fault::ConnectionLost { reason } => Fault::Disconnected { reason },
         named => named,
@@ -37,7 +37,7 @@ pub(super) fn of_first_script(fault: Fault) -> Fault {
         Fault::Server { message } if message.starts_with("ERR unknown command") => {
             Fault::Unfit(Unfit::NoScripts { reply: message })
         }
-        named => before(named),
+        named => as_disconnected(named),
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn from_message(message: &str) -> Fault {
 ///
 /// The code is the first word. Anywhere else, that word could come from a lock's name.
 pub(super) fn named(message: &str) -> Option<Fault> {
-    let error = bare(message);
+    let error = strip_script_prefix(message);
     let text = error.strip_prefix("ERR ").unwrap_or(error);
     if FORBIDDEN_IN_SCRIPT.iter().any(|words| text.starts_with(words)) {
         return Some(Fault::NoPermission { needs: NEEDS });
@@ -82,7 +82,7 @@ pub(super) fn named(message: &str) -> Option<Fault> {
 
 /// Removes what Redis before version 7 puts in front of an error in a script: `@user_script: 94: -` in the text that
 /// `redis.pcall` gives, and `ERR Error running script (call to f_<digest>): @user_script:94: ` in the reply to the script.
-fn bare(message: &str) -> &str {
+fn strip_script_prefix(message: &str) -> &str {
     let raised = message
         .strip_prefix("ERR Error running script (call to f_")
         .and_then(|rest| rest.split_once("): ")?.1.strip_prefix("@user_script:"))

@@ -30,7 +30,7 @@ pub(super) struct Link {
     time: Arc<ServerTime>,
     /// Our times before and after the server's clock was read, and its reading.
     first_time: (i64, i64, i64),
-    disowned: Arc<Mutex<Option<MemoryId>>>,
+    rejected_memory: Arc<Mutex<Option<MemoryId>>>,
     process: Process,
     target: Target,
     warnings: Vec<String>,
@@ -102,7 +102,7 @@ impl Link {
         let mut warnings = facts.warnings();
         warnings.extend(shortcoming);
         if !matches!(published, Some(Ok(_))) {
-            warnings.push(speechless(&endpoint.prefix));
+            warnings.push(cannot_publish_warning(&endpoint.prefix));
         }
         // Without the right to load the script, each call carries its text.
         let digest = match replies.next() {
@@ -116,7 +116,7 @@ impl Link {
             digest,
             time: endpoint.time.clone(),
             first_time: time,
-            disowned: endpoint.disowned.clone(),
+            rejected_memory: endpoint.rejected_memory.clone(),
             process: facts.process,
             target,
             warnings,
@@ -162,7 +162,7 @@ impl Link {
     }
 
     /// Takes over the number of `before` if both lead to the same process: the registration has stood there all the time (M8).
-    pub(super) fn take_the_place_of(&mut self, before: &Link) {
+    pub(super) fn inherit_serial(&mut self, before: &Link) {
         if self.process == before.process && self.memory().id == before.memory().id {
             self.serial = before.serial;
         }
@@ -209,19 +209,20 @@ impl Link {
         answer: Value,
         items: impl ExactSizeIterator<Item = script::Item<'a>> + Clone,
     ) -> Result<Vec<Result<Reply, Fault>>, Fault> {
-        let answer = script::read(answer, &self.target, items).inspect_err(|_| self.doubt_order())?;
+        let answer =
+            script::read(answer, &self.target, items).inspect_err(|_| self.mark_replies_unmatched())?;
         if let Some(node_time) = answer.node_time {
             self.time.observe(sent, node_time);
         }
         answer
             .replies
             .iter()
-            .for_each(|reply| self.consider(reply.as_ref().err()));
+            .for_each(|reply| self.reprobe_if_changed(reply.as_ref().err()));
         Ok(answer.replies)
     }
 
     /// Has the connection replaced: an answer of the wrong shape may belong to another request, and so may all later ones.
-    fn doubt_order(&self) {
+    fn mark_replies_unmatched(&self) {
         self.changed.cancel();
     }
 
@@ -230,13 +231,13 @@ impl Link {
         let reply = reply.into_result();
         match &reply {
             Ok(_) => self.served.store(true, Relaxed),
-            Err(fault) => self.consider(Some(fault)),
+            Err(fault) => self.reprobe_if_changed(Some(fault)),
         }
         reply
     }
 
     /// Has the server probed again if the fault shows that its role, its rights or its memory have changed (R1, M1).
-    pub(super) fn consider(&self, fault: Option<&Fault>) {
+    pub(super) fn reprobe_if_changed(&self, fault: Option<&Fault>) {
         if matches!(
             fault,
             Some(
@@ -270,8 +271,8 @@ impl Link {
     }
 
     /// Rejects the memory in the server's record: its data or its clock was put back. The next probe gives it a new memory.
-    pub(super) fn disown(&self) {
-        *lock(&self.disowned) = Some(self.memory().id);
+    pub(super) fn reject_memory(&self) {
+        *lock(&self.rejected_memory) = Some(self.memory().id);
         self.changed.cancel();
     }
 
@@ -301,7 +302,7 @@ async fn in_time<T>(
 }
 
 /// Returns the warning for a user without the right to announce releases (W2).
-fn speechless(prefix: &str) -> String {
+fn cannot_publish_warning(prefix: &str) -> String {
     format!(
         "releases cannot be announced, so waiters in other processes notice them up to 16 s late; \
          give the user +publish and &{prefix}*"

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::endpoint::Endpoint;
 use super::link::Link;
-use super::membership::{Beginning, Decision, LookAnswer, Membership, Part};
+use super::membership::{Beginning, Decision, LookAnswer, Membership, Participation};
 use super::pipeline::Pipeline;
 use super::registrar::{Act, Registered, Registrar, Registration};
 use crate::node::{Fault, NodeState};
@@ -24,7 +24,7 @@ use crate::sys::mutex::lock;
 
 /// How long the first registration waits for other nodes after the first one has connected.
 const GATHER: Duration = Duration::from_millis(100);
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(250);
+const SHORTEST_ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 /// Most times that lists are judged in one look. Another client may register one meanwhile.
 const MOST_TRIES: u32 = 4;
 
@@ -34,7 +34,7 @@ pub(super) struct Members {
     registrar: Registrar,
     window: Duration,
     period: Duration,
-    part: Part,
+    participation: Participation,
     clock: Clock,
     /// Cancelled once the manager takes no new locks.
     closed: CancellationToken,
@@ -60,18 +60,18 @@ impl Members {
         prefix: &str,
         window: Duration,
         period: Duration,
-        part: Part,
+        participation: Participation,
         clock: Clock,
         closed: CancellationToken,
     ) -> Members {
         let addresses = nodes.iter().map(|node| node.address().clone());
-        let membership = Mutex::new(Membership::new(addresses, period, part));
+        let membership = Mutex::new(Membership::new(addresses, period, participation));
         Members {
             nodes,
             registrar: Registrar::new(prefix),
             window,
             period,
-            part,
+            participation,
             clock,
             closed,
             changed: Notify::new(),
@@ -85,7 +85,7 @@ impl Members {
     }
 
     pub(super) fn only_observes(&self) -> bool {
-        self.part == Part::Observer
+        self.participation == Participation::Observer
     }
 
     /// Looks again and again, until dropped.
@@ -153,7 +153,7 @@ impl Members {
             is_new,
             was_stopped,
         } = lock(&self.membership).begin(started, connected.iter().copied());
-        let registers = self.part.registers();
+        let registers = self.participation.registers();
         // A new client reads the other lists first, so that its own does not get in the way of clients that hold locks.
         let mut act = if is_new || !registers { Act::Look } else { Act::Add };
         let mut asked = links;
@@ -173,8 +173,8 @@ impl Members {
             // A node that has not answered is left for the next look.
             asked.retain(|(number, _)| answers.iter().any(|answer: &LookAnswer| answer.number == *number));
             let in_conflict = lock(&self.membership).judge(self.clock.now(), &view, &answers);
-            let told = |registered: &Registered| registered.added || registered.is_full;
-            let all_added = answers.iter().all(|answer| told(&answer.registered));
+            let added_or_full = |registered: &Registered| registered.added || registered.is_full;
+            let all_added = answers.iter().all(|answer| added_or_full(&answer.registered));
             act = match in_conflict {
                 // Clients that look at this node later must know that a lease may be held.
                 true if self.may_hold() && act != Act::Keep => Act::Keep,
@@ -200,8 +200,8 @@ impl Members {
     }
 
     /// Returns how long a node may take to answer. After that, it is left for the next look.
-    fn patience(&self) -> Duration {
-        SHORTEST_PATIENCE.max(self.period / 4)
+    fn answer_timeout(&self) -> Duration {
+        SHORTEST_ANSWER_TIMEOUT.max(self.period / 4)
     }
 
     /// Asks one node. `None` if it gave no answer.
@@ -214,7 +214,7 @@ impl Members {
     ) -> Option<LookAnswer> {
         let node = &self.nodes[number];
         let asked = async {
-            if was_stopped && !node.endpoint.addresses.lead_to(link.peer()).await {
+            if was_stopped && !node.endpoint.addresses.still_leads_to(link.peer()).await {
                 return Err(Fault::Disconnected {
                     reason: "its name leads elsewhere".into(),
                 });
@@ -235,14 +235,14 @@ impl Members {
                 outcome => outcome,
             }
         };
-        let after = self.patience();
+        let after = self.answer_timeout();
         let late = |_| Err(Fault::Timeout { after });
         let registered = match timeout(after, asked).await.unwrap_or_else(late) {
             Ok(registered) => registered,
             Err(fault) => {
                 tracing::debug!(node = &**node.address(), %fault, "list of nodes not registered");
                 node.pipeline.not_admitted(&fault);
-                link.consider(Some(&fault));
+                link.reprobe_if_changed(Some(&fault));
                 return None;
             }
         };
@@ -254,7 +254,7 @@ impl Members {
                 node = &**node.address(),
                 "clock was put back to before the node's record was made: its memory begins anew"
             );
-            link.disown();
+            link.reject_memory();
             return None;
         }
         let memory = link.memory().id;
@@ -263,7 +263,7 @@ impl Members {
                 node = &**node.address(),
                 "put back to an older state, or replaced by a copy: may have forgotten locks, so its memory begins anew"
             );
-            link.disown();
+            link.reject_memory();
             return None;
         }
         node.endpoint.record_use(memory);

@@ -22,7 +22,7 @@ const FRESH_PERCENT: u32 = 98;
 
 /// The part that a client takes among the clients of the same nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Participation {
     /// It registers its list of nodes, and takes no locks if another list is in use.
     Full,
     /// It takes no locks, so other clients need not know of it.
@@ -31,15 +31,15 @@ pub(crate) enum Part {
     Alone,
 }
 
-impl Part {
+impl Participation {
     pub(super) fn registers(self) -> bool {
-        self == Part::Full
+        self == Participation::Full
     }
 }
 
 pub(super) struct Membership {
     period: Duration,
-    part: Part,
+    participation: Participation,
     nodes: Vec<Node>,
     /// Registered lists that are no conflict with this client's, in their written form.
     compatible: HashSet<String>,
@@ -64,7 +64,7 @@ struct Node {
     /// The doubt that other clients' lists cast on the memory (M4).
     doubt: Option<Doubt>,
     /// This client's last registration, which the node should know.
-    told: Option<Told>,
+    last_registration: Option<LastRegistration>,
 }
 
 /// Other clients use, or have used, another memory in place of this one. Times are of this client's clock.
@@ -79,7 +79,7 @@ struct Doubt {
 
 /// When this client registered on a memory, and when the registration expires, by the node's clock.
 #[derive(Clone, Copy)]
-struct Told {
+struct LastRegistration {
     memory: MemoryId,
     at_millis: i64,
     until_millis: i64,
@@ -110,7 +110,11 @@ pub(super) enum Decision {
 }
 
 impl Membership {
-    pub(super) fn new(addresses: impl Iterator<Item = Arc<str>>, period: Duration, part: Part) -> Membership {
+    pub(super) fn new(
+        addresses: impl Iterator<Item = Arc<str>>,
+        period: Duration,
+        participation: Participation,
+    ) -> Membership {
         let node = |address| Node {
             address,
             id: None,
@@ -119,11 +123,11 @@ impl Membership {
             connection: None,
             settled: None,
             doubt: None,
-            told: None,
+            last_registration: None,
         };
         Membership {
             period,
-            part,
+            participation,
             nodes: addresses.map(node).collect(),
             compatible: HashSet::new(),
             conflict: None,
@@ -164,7 +168,8 @@ impl Membership {
         for other in others(answers) {
             match &other.view {
                 Some(theirs)
-                    if self.part != Part::Alone && view.compare(theirs) == Difference::OtherNodes =>
+                    if self.participation != Participation::Alone
+                        && view.compare(theirs) == Difference::OtherNodes =>
                 {
                     let until = now + other.remaining;
                     if met.as_ref().is_none_or(|(_, known)| *known < until) {
@@ -191,10 +196,10 @@ impl Membership {
             (met, known) => met.or(known),
         };
         match (&self.conflict, had_any) {
-            (Some((conflict, _)), false) if self.part.registers() => {
+            (Some((conflict, _)), false) if self.participation.registers() => {
                 tracing::warn!(%conflict, "no new locks are taken")
             }
-            (None, true) if self.part.registers() => {
+            (None, true) if self.participation.registers() => {
                 tracing::warn!("the other list of nodes is no longer in use: new locks are taken again");
             }
             _ => {}
@@ -225,7 +230,10 @@ impl Membership {
                 Difference::OtherNodes => None,
             })
             .collect();
-        let (registers, settling) = (self.part.registers(), SHORTEST_SETTLING.max(self.period / 2));
+        let (registers, settling) = (
+            self.participation.registers(),
+            SHORTEST_SETTLING.max(self.period / 2),
+        );
         let mut unsettled: Option<Duration> = None;
         let mut decisions = Vec::with_capacity(answers.len());
         for answer in answers {
@@ -256,7 +264,7 @@ impl Membership {
             }
             for (other, replaced) in &replacing {
                 if replaced.contains(&node.address) {
-                    node.take_up(id, now + other.remaining, now + other.fresh);
+                    node.record_doubt(id, now + other.remaining, now + other.fresh);
                 }
             }
             // A list that this look has not met counts until its end.
@@ -295,13 +303,13 @@ impl Membership {
         lease: Duration,
     ) -> bool {
         let node = &mut self.nodes[number];
-        let known = node.told.filter(|told| told.memory == memory);
-        let remembers = known.is_none_or(|told| {
-            registered.told_millis >= told.at_millis || registered.now_millis >= told.until_millis
+        let known = node.last_registration.filter(|last| last.memory == memory);
+        let remembers = known.is_none_or(|last| {
+            registered.registered_at_millis >= last.at_millis || registered.now_millis >= last.until_millis
         });
         if registered.added {
             let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
-            node.told = Some(Told {
+            node.last_registration = Some(LastRegistration {
                 memory,
                 at_millis: registered.now_millis,
                 until_millis: registered.now_millis.saturating_add(lease),
@@ -325,7 +333,7 @@ impl Node {
     }
 
     /// Records that other clients use another memory in place of this one.
-    fn take_up(&mut self, memory: MemoryId, replaced_until: Moment, in_use_until: Moment) {
+    fn record_doubt(&mut self, memory: MemoryId, replaced_until: Moment, in_use_until: Moment) {
         let known = self.doubt.filter(|doubt| doubt.memory == memory);
         self.doubt = Some(Doubt {
             memory,

@@ -52,9 +52,9 @@ pub(super) async fn identify(
             }
         };
         let finding = found.as_ref().map_or(Finding::New, |record| {
-            let is_disowned = *lock(&endpoint.disowned) == Some(record.id);
+            let is_rejected = *lock(&endpoint.rejected_memory) == Some(record.id);
             let look = Look {
-                is_taken: is_disowned
+                is_taken: is_rejected
                     || endpoint.run_ids.is_taken(endpoint.number, record.id)
                     || endpoint.is_outdated(record.id, seen.time.2.saturating_sub(record.since), seen.time.1),
                 has_registrations: seen.has_registrations,

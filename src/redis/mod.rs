@@ -79,7 +79,7 @@ use address::Addresses;
 use announcements::Announcements;
 use endpoint::Endpoint;
 use members::{Member, Members};
-pub(crate) use membership::Part;
+pub(crate) use membership::Participation;
 use pipeline::Pipeline;
 use probe::RunIds;
 use time::ServerTime;
@@ -104,7 +104,7 @@ pub(crate) struct Settings {
     pub(crate) timeout: Duration,
     /// The guard window, and so the longest TTL that clients use.
     pub(crate) window: Duration,
-    pub(crate) part: Part,
+    pub(crate) participation: Participation,
 }
 
 impl RedisNode {
@@ -120,7 +120,7 @@ impl RedisNode {
             prefix,
             timeout,
             window,
-            part,
+            participation,
         } = settings.clone();
         let run_ids = Arc::new(RunIds::default());
         let look_period = look_period(window);
@@ -139,7 +139,7 @@ impl RedisNode {
                 timeout,
                 look_period,
                 window,
-                disowned: Arc::default(),
+                rejected_memory: Arc::default(),
                 last_used: Default::default(),
                 opened: Default::default(),
                 warned: Mutex::default(),
@@ -153,7 +153,7 @@ impl RedisNode {
             &prefix,
             window,
             look_period,
-            part,
+            participation,
             clock.clone(),
             closed.clone(),
         ));

@@ -164,7 +164,7 @@ impl NodeConfig {
         let mut config = self.config.clone();
         let mut valid_for = None;
         if let Some(provider) = &self.credentials {
-            let given = provider.give().await.map_err(|reason| {
+            let given = provider.provide().await.map_err(|reason| {
                 let reason = format!("no credentials: {reason}");
                 fault::disconnected(reason.into())
             })?;

@@ -81,7 +81,7 @@ impl Pipeline {
         };
         // An idle pipeline sends at once, from the caller's task (T2). A release that hands the lock over waits for the acquire
         // that follows, so that both go out in one call.
-        if state.is_idle() && !request.is_passing_on() {
+        if state.is_idle() && !request.hands_lock_over() {
             self.put(&mut state, vec![request], false, now);
             state.flush();
         } else {
@@ -142,7 +142,7 @@ impl Pipeline {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Fault>> {
         while let Poll::Ready(reply) = reader.poll_reply(cx) {
-            self.take_in(link, reply?)?;
+            self.dispatch_reply(link, reply?)?;
         }
         let mut state = self.state();
         if !state.task.will_wake(cx.waker()) {
@@ -177,7 +177,7 @@ impl Pipeline {
     }
 
     /// Hands a reply to its caller: replies come in the order of the requests.
-    fn take_in(&self, link: &Arc<Link>, reply: Value) -> Result<(), Fault> {
+    fn dispatch_reply(&self, link: &Arc<Link>, reply: Value) -> Result<(), Fault> {
         let pending = {
             let mut state = self.state();
             (state.heard, state.has_answered) = (Instant::now(), true);
@@ -242,7 +242,7 @@ impl Pipeline {
                 continue;
             }
             // Another connection may lead to another memory, which is not admitted.
-            if !state.leads_over(link) {
+            if !state.is_current(link) {
                 let fault = state.down.clone();
                 drop(state);
                 answer_all(requests, &Err(fault));

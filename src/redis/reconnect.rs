@@ -88,7 +88,7 @@ async fn serve<'a>(
         };
         opened = tokio::select! {
             biased; // first take in what has come
-            fault = pipeline.serve(&link, &mut reader) => return (closed(), fault::before(fault), None),
+            fault = pipeline.serve(&link, &mut reader) => return (closed(), fault::as_disconnected(fault), None),
             fault = link.changed() => return (closed(), fault, None),
             // The next iteration drops the old connection, which resets it.
             replaced = replacement(endpoint, pipeline, &link, is_suspect) => match replaced {
@@ -144,7 +144,7 @@ async fn replacement<'a>(
             () = pipeline.wait_until_trusted() => {}
             outcome = &mut opening => match outcome.and_then(|opened| adopt(endpoint, opened, Some(link))) {
                 Ok(mut opened) => {
-                    opened.link.take_the_place_of(link);
+                    opened.link.inherit_serial(link);
                     tracing::info!(node = &*endpoint.name, "no answer on the connection: another one replaces it");
                     return Ok(opened);
                 }

@@ -45,7 +45,7 @@ pub(super) struct Registered {
     /// How long a list has been there that is this client's, or no conflict with it.
     pub(super) standing: Duration,
     /// When this client registered there before, in milliseconds of the node's clock. Zero if the node does not know.
-    pub(super) told_millis: i64,
+    pub(super) registered_at_millis: i64,
     pub(super) now_millis: i64,
     pub(super) others: Vec<Other>,
 }
@@ -124,7 +124,7 @@ impl Registrar {
 
 fn read(answer: Value) -> Option<Registered> {
     let Value::List(parts) = answer else { return None };
-    let [added, standing, told, now, Value::List(others)] = &parts[..] else {
+    let [added, standing, registered_at, now, Value::List(others)] = &parts[..] else {
         return None;
     };
     let millis = |value: &Value| Some(Duration::from_millis(u64::try_from(value.as_i64()?).ok()?));
@@ -142,7 +142,7 @@ fn read(answer: Value) -> Option<Registered> {
         added: added.as_i64()? == 1,
         is_full: false,
         standing: millis(standing)?,
-        told_millis: told.as_i64()?,
+        registered_at_millis: registered_at.as_i64()?,
         now_millis: now.as_i64()?,
         others: others.chunks_exact(4).map(other).collect::<Option<Vec<_>>>()?,
     })

@@ -62,11 +62,11 @@ struct Merged {
 pub(crate) async fn registrations(
     configs: Vec<NodeConfig>,
     prefix: &str,
-    patience: Duration,
+    answer_timeout: Duration,
 ) -> Registrations {
     let asked = configs.into_iter().map(|config| async move {
         let name = config.name().clone();
-        let answer = timeout(patience, ask(config, prefix, patience)).await;
+        let answer = timeout(answer_timeout, ask(config, prefix, answer_timeout)).await;
         let late = |_| Err(fault::disconnected("no answer in time".into()));
         (name, answer.unwrap_or_else(late))
     });
@@ -98,11 +98,11 @@ pub(crate) async fn registrations(
     found
 }
 
-async fn ask(config: NodeConfig, prefix: &str, patience: Duration) -> Result<Known, Fault> {
-    let addresses = Addresses::new(config.config(), patience);
+async fn ask(config: NodeConfig, prefix: &str, answer_timeout: Duration) -> Result<Known, Fault> {
+    let addresses = Addresses::new(config.config(), answer_timeout);
     let peer = addresses.choose(addresses.find().await?).await?;
     let (config, _) = config.current().await?;
-    let client = fred_client::client(&config, peer, patience);
+    let client = fred_client::client(&config, peer, answer_timeout);
     let mut task = fred_client::start(&client).await?;
     tokio::select! {
         biased;
@@ -143,8 +143,9 @@ async fn clients(client: &Client, prefix: &str) -> Option<Vec<(View, String)>> {
         let answer: Value = client.custom(command("SCAN"), args).await.ok()?;
         let (next, keys): (String, Vec<String>) = answer.convert().ok()?;
         for key in keys {
-            let told: Option<String> = client.custom(command("GET"), vec![Value::from(key)]).await.ok()?;
-            found.extend(told.as_deref().and_then(parse));
+            let description: Option<String> =
+                client.custom(command("GET"), vec![Value::from(key)]).await.ok()?;
+            found.extend(description.as_deref().and_then(parse));
         }
         if next == "0" {
             return Some(found);
@@ -154,8 +155,8 @@ async fn clients(client: &Client, prefix: &str) -> Option<Vec<(View, String)>> {
 }
 
 /// Reads a client's list and description. `None` if they are damaged.
-fn parse(told: &str) -> Option<(View, String)> {
-    let (_, rest) = told.split_once(' ')?;
+fn parse(description: &str) -> Option<(View, String)> {
+    let (_, rest) = description.split_once(' ')?;
     let (client, view) = rest.split_once(' ')?;
     Some((view.parse().ok()?, readable(client)))
 }

@@ -406,8 +406,8 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             counter: Some(counter),
         }),
         (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
-        (Value::Integer(told @ (DONE | HEARD)), Action::Release { .. }) => {
-            Ok(Reply::Released { heard: told == HEARD })
+        (Value::Integer(code @ (DONE | HEARD)), Action::Release { .. }) => {
+            Ok(Reply::Released { heard: code == HEARD })
         }
         (Value::Integer(DONE | HEARD), Action::Announce(_)) => Ok(Reply::Announced),
         (Value::Integer(MISSING), _) if needs_key => Ok(Reply::Missing),

@@ -168,7 +168,7 @@ pub(super) async fn handshake(
     let encrypted = connector.connect(name, stream).await;
     encrypted.map_err(|error| match explain(&error) {
         Some(reason) => refused(reason),
-        None => fault::before(fault::from_io(&error)),
+        None => fault::as_disconnected(fault::from_io(&error)),
     })
 }
 

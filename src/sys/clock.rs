@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 /// Interval of checks for a suspension. After a resume, timers are corrected this late; [`Clock::now`] is right at once.
-const LOOKS_EVERY: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A moment on a clock that goes on while the machine is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,12 +103,12 @@ impl Clock {
     }
 
     /// Counts a lease until the returned value is dropped.
-    pub(crate) fn lease(&self) -> Watched {
+    pub(crate) fn count_lease(&self) -> LeaseCount {
         self.leases.send_if_modified(|leases| {
             *leases += 1;
             *leases == 1
         });
-        Watched(self.leases.clone())
+        LeaseCount(self.leases.clone())
     }
 
     pub(crate) fn has_leases(&self) -> bool {
@@ -116,14 +116,14 @@ impl Clock {
     }
 
     /// Looks for suspensions while there are leases. Ends when the manager and all its leases are gone.
-    pub(crate) fn look_out(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn watch_for_suspension(&self) -> impl Future<Output = ()> + Send + use<> {
         let slept = self.slept.clone();
         let jumps = Arc::downgrade(&self.jumps);
         let mut leases = self.leases.subscribe();
         let mut before = slept();
         async move {
             while leases.wait_for(|leases| *leases > 0).await.is_ok() {
-                sleep(LOOKS_EVERY).await;
+                sleep(CHECK_INTERVAL).await;
                 let now = slept();
                 if now > before {
                     before = now;
@@ -143,9 +143,9 @@ impl fmt::Debug for Clock {
     }
 }
 
-pub(crate) struct Watched(Arc<watch::Sender<usize>>);
+pub(crate) struct LeaseCount(Arc<watch::Sender<usize>>);
 
-impl Drop for Watched {
+impl Drop for LeaseCount {
     fn drop(&mut self) {
         self.0.send_if_modified(|leases| {
             *leases -= 1;
@@ -240,9 +240,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_suspension_is_noticed_while_there_is_a_lease() {
         let (clock, seconds) = sleeper();
-        let lookout = tokio::spawn(clock.look_out());
+        let watching = tokio::spawn(clock.watch_for_suspension());
         let mut jumps = clock.jumps();
-        let lease = clock.lease();
+        let lease = clock.count_lease();
         seconds.store(7, SeqCst);
         jumps.changed().await.unwrap();
         drop(lease);
@@ -251,11 +251,11 @@ mod tests {
         sleep(Duration::from_secs(60)).await;
         assert_eq!(*clock.jumps().borrow(), 1, "nobody is interested");
         drop(clock);
-        lookout.await.unwrap();
+        watching.await.unwrap();
     }
 
     #[test]
-    fn this_machine_tells() {
+    fn this_machine_reports_suspensions() {
         let slept = machine();
         let first = slept();
         assert!(

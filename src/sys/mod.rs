@@ -4,6 +4,6 @@
 
 pub(crate) mod clock;
 pub(crate) mod mutex;
+pub(crate) mod running_calls;
 pub(crate) mod runtime;
 pub(crate) mod timer;
-pub(crate) mod under_way;

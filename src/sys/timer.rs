@@ -58,15 +58,15 @@ mod tests {
                 .enable_time()
                 .build()
                 .unwrap();
-            let home = runtime.block_on(async { Runtime::current().unwrap() });
-            home.watch(std::future::pending(), || {});
+            let handle = runtime.block_on(async { Runtime::current().unwrap() });
+            handle.watch(std::future::pending(), || {});
             // Polled first on the runtime, and elsewhere after that.
-            let mut sleep = pin!(sleep_until(&home, Instant::now() + Duration::from_millis(100)));
+            let mut sleep = pin!(sleep_until(&handle, Instant::now() + Duration::from_millis(100)));
             runtime.block_on(async {
                 let _ = is_over(sleep.as_mut());
             });
             drop(runtime);
-            let _entered = is_entered.then(|| home.enter());
+            let _entered = is_entered.then(|| handle.enter());
             while !is_over(sleep.as_mut()) {
                 std::thread::yield_now();
             }

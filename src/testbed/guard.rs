@@ -57,7 +57,7 @@ exit 1
 "#;
 
 /// How long a guard may take to end before the whole process group is killed.
-const PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running guard. Dropping this ends the server or removes the folder, and returns when that is done.
 #[derive(Debug)]
@@ -142,10 +142,10 @@ impl Guard {
             return Ok(()); // already ended
         }
         let pid = Pid::from_child(&self.child);
-        let patience = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + END_TIMEOUT;
         // Not reaped before `wait` below: until then, neither pid nor group can belong to another process.
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        while waitid(WaitId::Pid(pid), peek)?.is_none() && Instant::now() < patience {
+        while waitid(WaitId::Pid(pid), peek)?.is_none() && Instant::now() < give_up {
             thread::sleep(Duration::from_millis(1));
         }
         match kill_process_group(pid, Signal::KILL) {

@@ -205,7 +205,7 @@ impl Log {
     fn follow(&mut self, output: ChildStderr) -> Result<watch::Receiver<bool>, TestbedError> {
         let mut output = pipe::Receiver::from_owned_fd(output.into())
             .map_err(TestbedError::system("read what a server prints"))?;
-        let (tell, ended) = watch::channel(false);
+        let (end_sender, ended) = watch::channel(false);
         let printed = self.printed.clone();
         tokio::spawn(async move {
             let mut buffer = [0; 1024];
@@ -215,7 +215,7 @@ impl Log {
                 let surplus = printed.len().saturating_sub(TAIL);
                 printed.drain(..surplus);
             }
-            tell.send_replace(true);
+            end_sender.send_replace(true);
         });
         Ok(ended)
     }

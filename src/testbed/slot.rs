@@ -54,14 +54,14 @@ pub(crate) struct TlsFiles {
 pub(crate) struct Slot {
     pub(crate) spec: Arc<Spec>,
     unix_socket: Option<PathBuf>,
-    taken: Mutex<Taken>,
+    state: Mutex<SlotState>,
     /// Locked while the server is ended or started.
     turn: tokio::sync::Mutex<()>,
     /// Kept, so that a restarted server gets the same ports.
     ports: Ports,
 }
 
-struct Taken {
+struct SlotState {
     server: Option<Server>,
     /// The testbed has ended: no server may start any more.
     closed: bool,
@@ -101,16 +101,16 @@ impl Slot {
             match Server::launch(spec.clone()).await {
                 Ok(server) => {
                     if plan.remembers() {
-                        vouch(&spec).await?;
+                        write_record(&spec).await?;
                     }
-                    let taken = Mutex::new(Taken {
+                    let state = Mutex::new(SlotState {
                         server: Some(server),
                         closed: false,
                     });
                     return Ok(Slot {
                         spec,
                         unix_socket,
-                        taken,
+                        state,
                         turn: tokio::sync::Mutex::new(()),
                         ports,
                     });
@@ -143,13 +143,13 @@ impl Slot {
 
     /// Returns the server's pid. `None` while no server runs.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.taken().server.as_ref().and_then(Server::pid)
+        self.state().server.as_ref().and_then(Server::pid)
     }
 
     pub(crate) fn signal(&self, signal: &str) -> Result<(), TestbedError> {
         let gone = TestbedError::NotRunning { node: self.spec.node };
-        let mut taken = self.taken();
-        let Some(server) = taken.server.as_mut() else {
+        let mut state = self.state();
+        let Some(server) = state.server.as_mut() else {
             return Err(gone);
         };
         let done = server
@@ -171,26 +171,26 @@ impl Slot {
             self.wipe().await?;
         }
         let server = self.launch().await?;
-        let mut taken = self.taken();
-        if taken.closed {
+        let mut state = self.state();
+        if state.closed {
             return Err(TestbedError::Ended);
         }
-        taken.server = Some(server);
+        state.server = Some(server);
         Ok(())
     }
 
     pub(crate) fn close(&self) -> Option<Server> {
-        let mut taken = self.taken();
-        taken.closed = true;
-        taken.server.take()
+        let mut state = self.state();
+        state.closed = true;
+        state.server.take()
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn end(&self) -> Result<(), TestbedError> {
-        let server = self.taken().server.take();
+        let server = self.state().server.take();
         match server {
             Some(server) => blocking(move || server.end()).await,
             None => Ok(()),
@@ -233,7 +233,7 @@ impl Slot {
 
 /// Writes the record of a new server, which has forgotten nothing. Without it, clients would leave the server out for half a
 /// minute, as one that has lost its data. A wipe deletes the record, too.
-async fn vouch(spec: &Spec) -> Result<(), TestbedError> {
+async fn write_record(spec: &Spec) -> Result<(), TestbedError> {
     let failed = |source| TestbedError::Connection {
         node: spec.node,
         addr: spec.addr,

@@ -18,7 +18,7 @@ const SHORTEST_SLOT: Duration = Duration::from_millis(5);
 /// How much later than all others a process asks after its turn.
 const BEHIND_ALL: Duration = Duration::from_millis(2);
 /// A process ignores roll calls for this time after it said that it waits: a process that cannot listen calls at each release.
-const SAID_AGAIN_AFTER: Duration = Duration::from_millis(50);
+const ROLL_CALLS_IGNORED_FOR: Duration = Duration::from_millis(50);
 /// A waiting process says so again after this time, which doubles each time up to the longest: another process may not have
 /// listened yet, and calls no roll if it knows of others.
 const FIRST_REPEAT: Duration = Duration::from_millis(100);
@@ -40,8 +40,8 @@ pub(crate) struct Fairness {
     /// From when on this process may ask. `None`: at any time.
     gate: Option<Instant>,
     /// Whether this process has said that it waits and may be in the lists of others; and when it last said so.
-    said: bool,
-    said_at: Option<Instant>,
+    has_announced: bool,
+    announced_at: Option<Instant>,
     /// The time until it says so again.
     repeat_after: Duration,
     /// This process's turn; `None` if it has none.
@@ -73,8 +73,8 @@ impl Fairness {
             heard: VecDeque::new(),
             named: None,
             gate: None,
-            said: false,
-            said_at: None,
+            has_announced: false,
+            announced_at: None,
             repeat_after: FIRST_REPEAT,
             turn: None,
             round_trip: Duration::ZERO,
@@ -91,7 +91,7 @@ impl Fairness {
     /// Records that this process has acquired the lock. `waiting` more of its tasks want it.
     pub(crate) fn got(&mut self, waiting: usize, now: Instant) {
         self.taken_by(self.id, now);
-        (self.said, self.gate) = (false, None);
+        (self.has_announced, self.gate) = (false, None);
         self.turn.get_or_insert(OwnTurn {
             began: now,
             left: waiting.min(MOST_IN_A_ROW),
@@ -116,7 +116,7 @@ impl Fairness {
             (ReleaseKind::HandedOver, next)
         } else {
             let next = self.list.pop_front();
-            (self.turn, self.said) = (None, false);
+            (self.turn, self.has_announced) = (None, false);
             self.name(next, self.round_trip + BEHIND_ALL, now);
             (ReleaseKind::Free, next)
         };
@@ -175,7 +175,7 @@ impl Fairness {
         }
         if kind == ReleaseKind::Free {
             if !waits_again {
-                self.strike(from.id);
+                self.unlist(from.id);
             }
             self.name(next, self.round_trip, now);
         }
@@ -196,16 +196,16 @@ impl Fairness {
     }
 
     /// Returns the announcement that this process waits; `None` if it has just made it, or is next.
-    pub(crate) fn say(&mut self, now: Instant) -> Option<WaitNotice> {
-        let is_recent = self.said_at.is_some_and(|said| now - said < self.repeat_after);
-        if self.said && is_recent || self.is_next(now) {
+    pub(crate) fn next_wait_notice(&mut self, now: Instant) -> Option<WaitNotice> {
+        let is_recent = self.announced_at.is_some_and(|at| now - at < self.repeat_after);
+        if self.has_announced && is_recent || self.is_next(now) {
             return None;
         }
-        self.repeat_after = match self.said {
+        self.repeat_after = match self.has_announced {
             true => (2 * self.repeat_after).min(LONGEST_REPEAT),
             false => FIRST_REPEAT,
         };
-        (self.said, self.said_at) = (true, Some(now));
+        (self.has_announced, self.announced_at) = (true, Some(now));
         Some(WaitNotice {
             from: self.sender(),
             slot: (self.round_trip.saturating_mul(3) / 2 + SHORTEST_SLOT).min(LONGEST_SLOT),
@@ -215,10 +215,10 @@ impl Fairness {
     /// Records which process is next. If it is another one, this process may ask `later` after that one's slot.
     fn name(&mut self, next: Option<Successor>, later: Duration, now: Instant) {
         if let Some(next) = next {
-            self.strike(next.id);
+            self.unlist(next.id);
         }
         let is_ours = next.is_some_and(|next| next.id == self.id);
-        self.said &= !is_ours;
+        self.has_announced &= !is_ours;
         self.named = next.map(|next| (next, now + next.slot.min(LONGEST_SLOT)));
         self.gate = self
             .named
@@ -227,8 +227,8 @@ impl Fairness {
     }
 
     /// Records which process has acquired the lock.
-    fn taken_by(&mut self, who: WaiterId, now: Instant) {
-        let Some((next, until)) = self.named.take().filter(|(next, _)| next.id != who) else {
+    fn taken_by(&mut self, id: WaiterId, now: Instant) {
+        let Some((next, until)) = self.named.take().filter(|(next, _)| next.id != id) else {
             return;
         };
         if now < until {
@@ -241,18 +241,21 @@ impl Fairness {
             self.list
                 .iter_mut()
                 .for_each(|listed| listed.slot = SHORTEST_SLOT);
-            self.said = false;
+            self.has_announced = false;
         }
     }
 
     /// Makes this process say again that it waits. A release named no process, so its sender may not know of this one.
     fn call_roll(&mut self, now: Instant) {
-        if self.said_at.is_none_or(|said| now - said >= SAID_AGAIN_AFTER) {
-            self.said = false;
+        if self
+            .announced_at
+            .is_none_or(|at| now - at >= ROLL_CALLS_IGNORED_FOR)
+        {
+            self.has_announced = false;
         }
     }
 
-    fn strike(&mut self, id: WaiterId) {
+    fn unlist(&mut self, id: WaiterId) {
         self.list.retain(|listed| listed.id != id);
     }
 
@@ -275,7 +278,7 @@ impl Fairness {
     /// Takes a new id if another process uses this one with larger numbers: this process's announcements would be ignored as old.
     fn change_id_if_forged(&mut self, from: Sender) {
         if from.count > self.sent {
-            (self.id, self.sent, self.said) = (WaiterId(fastrand::u64(..)), 0, false);
+            (self.id, self.sent, self.has_announced) = (WaiterId(fastrand::u64(..)), 0, false);
         }
     }
 
@@ -424,11 +427,14 @@ mod tests {
         let (mut named, now) = (knowing(&[1, 2, 3]), Instant::now());
         let own = named.id.0;
         let notice = free(1, 2, successor(own, 20));
-        assert!(named.say(now).is_some());
+        assert!(named.next_wait_notice(now).is_some());
         assert!(named.heard_release(notice, now));
         assert_eq!((named.gate(0), listed(&named)), (None, vec![2, 3]));
-        assert!(named.say(now).is_none(), "it is next");
-        assert!(named.say(now + 20 * MILLI).is_some(), "it has missed its slot");
+        assert!(named.next_wait_notice(now).is_none(), "it is next");
+        assert!(
+            named.next_wait_notice(now + 20 * MILLI).is_some(),
+            "it has missed its slot"
+        );
 
         let mut other = knowing(&[1, 2, own]);
         other.round_trip(4 * MILLI);
@@ -445,7 +451,7 @@ mod tests {
     async fn a_successor_that_was_overtaken_is_first_again_and_one_that_missed_its_slot_is_not() {
         let (start, slot) = (Instant::now(), 20 * MILLI);
         let named = |fairness: &mut Fairness| {
-            assert!(fairness.say(start).is_some());
+            assert!(fairness.next_wait_notice(start).is_some());
             fairness.heard_release(free(1, 2, successor(2, 20)), start);
             assert_eq!(listed(fairness), [3]);
         };
@@ -460,7 +466,7 @@ mod tests {
         assert_eq!(listed(&fairness), [3]);
         // It may be dead, and so may others that are as far away.
         assert_eq!(fairness.list[0].slot, SHORTEST_SLOT);
-        assert!(fairness.say(start + slot).is_some());
+        assert!(fairness.next_wait_notice(start + slot).is_some());
 
         let mut fairness = knowing(&[1, 2, 3]);
         named(&mut fairness);
@@ -471,25 +477,34 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_roll_call_is_answered_unless_that_was_just_done() {
         let (mut fairness, start) = (Fairness::new(), Instant::now());
-        assert!(fairness.say(start).is_some());
-        assert!(fairness.say(start).is_none());
+        assert!(fairness.next_wait_notice(start).is_some());
+        assert!(fairness.next_wait_notice(start).is_none());
         fairness.heard_release(free(1, 1, None), start);
-        assert!(fairness.say(start).is_none());
-        let later = start + SAID_AGAIN_AFTER;
+        assert!(fairness.next_wait_notice(start).is_none());
+        let later = start + ROLL_CALLS_IGNORED_FOR;
         fairness.heard_release(free(1, 2, successor(2, 5)), later);
-        assert!(fairness.say(later).is_none());
-        for (kind, says) in [(ReleaseKind::Abandoned, false), (ReleaseKind::HandedOver, true)] {
+        assert!(fairness.next_wait_notice(later).is_none());
+        for (kind, is_answered) in [(ReleaseKind::Abandoned, false), (ReleaseKind::HandedOver, true)] {
             fairness.heard_release(ReleaseNotice { kind, turn: None }, later);
-            assert_eq!(fairness.say(later).is_some(), says, "{kind:?}");
+            assert_eq!(
+                fairness.next_wait_notice(later).is_some(),
+                is_answered,
+                "{kind:?}"
+            );
         }
         fairness.got(0, later);
-        assert!(fairness.say(later).is_some());
+        assert!(fairness.next_wait_notice(later).is_some());
         // Repeated for processes that have not listened yet.
-        let mut said = later;
+        let mut announced = later;
         for millis in [100, 200, 400, 500, 500] {
-            assert!(fairness.say(said + MILLI * (millis - 1)).is_none(), "{millis}");
-            said += MILLI * millis;
-            assert!(fairness.say(said).is_some(), "{millis}");
+            assert!(
+                fairness
+                    .next_wait_notice(announced + MILLI * (millis - 1))
+                    .is_none(),
+                "{millis}"
+            );
+            announced += MILLI * millis;
+            assert!(fairness.next_wait_notice(announced).is_some(), "{millis}");
         }
     }
 
@@ -506,11 +521,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn forged_announcements_silence_no_process() {
         let (mut fairness, now) = (Fairness::new(), Instant::now());
-        let own = fairness.say(now).unwrap().from;
+        let own = fairness.next_wait_notice(now).unwrap().from;
         fairness.heard_waits(waits(own.id.0, own.count, 5));
         assert_eq!(fairness.id, own.id);
         fairness.heard_waits(waits(own.id.0, u32::MAX, 5));
-        let again = fairness.say(now).unwrap().from;
+        let again = fairness.next_wait_notice(now).unwrap().from;
         assert!(again.id != own.id && again.count == 1, "{again:?}");
         // Forged slots that are too short do not make it announce again and again.
         fairness.heard_release(
@@ -524,7 +539,7 @@ mod tests {
             ),
             now,
         );
-        assert!(fairness.say(now).is_none());
+        assert!(fairness.next_wait_notice(now).is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -560,6 +575,6 @@ mod tests {
             fairness.heard_waits(waits(20_000 + id, 1, 5));
         }
         assert_eq!(fairness.list.len(), MOST_LISTED);
-        assert!(fairness.say(now).unwrap().slot <= LONGEST_SLOT);
+        assert!(fairness.next_wait_notice(now).unwrap().slot <= LONGEST_SLOT);
     }
 }

@@ -50,7 +50,7 @@ struct WakePlan {
     poll: Instant,
     delay: Duration,
     /// When to ask even if announcements can be relied on, and whether it has relied on them.
-    patient: Instant,
+    latest_attempt: Instant,
     relied: bool,
     /// From when on there is a reason to ask.
     reason: Option<Instant>,
@@ -62,7 +62,7 @@ struct WakePlan {
 }
 
 impl WakePlan {
-    async fn heard(&self) {
+    async fn releases_changed(&self) {
         match &self.releases {
             Some(releases) => releases.changed().await,
             None => std::future::pending().await,
@@ -82,7 +82,7 @@ enum Seen {
         until: Option<Instant>,
     },
     /// The attempt was decided before the node answered.
-    Unheard,
+    NotAwaited,
     Unknown,
 }
 
@@ -100,7 +100,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
     }
 
     /// Called when it asks the nodes.
-    pub(crate) fn asks(&mut self) {
+    pub(crate) fn attempt_starts(&mut self) {
         self.hearing = match self.ticket.releases() {
             Some(releases) => {
                 releases.forget();
@@ -121,7 +121,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
                     by: holder,
                     until: remaining.map(|left| now + left.min(MAX_TTL) + TICK),
                 },
-                None => Seen::Unheard,
+                None => Seen::NotAwaited,
                 Some(_) => Seen::Unknown,
             };
         }
@@ -151,7 +151,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         let mut plan = WakePlan {
             poll,
             delay,
-            patient: Instant::now() + retry.if_told(delay),
+            latest_attempt: Instant::now() + retry.poll_delay_when_notified(delay),
             relied: false,
             reason,
             is_handed_over: false,
@@ -165,7 +165,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
             if wake <= now {
                 return;
             }
-            self.say_that_it_waits(&mut plan, now);
+            self.announce_waiting(&mut plan, now);
             tokio::select! {
                 biased;
                 () = self.ticket.freed() => {
@@ -173,7 +173,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
                     (plan.reason, plan.is_handed_over) = (Some(Instant::now()), false);
                     plan.releases = self.ticket.releases();
                 }
-                () = plan.heard() => {}
+                () = plan.releases_changed() => {}
                 () = sleep_until(&self.context.runtime, wake) => {}
             }
         }
@@ -202,7 +202,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
             }
         }
         let gate = self.ticket.gate(plan.random).unwrap_or(now);
-        let asks = match plan.reason {
+        let attempt_at = match plan.reason {
             Some(reason) => gate.max(reason),
             None => {
                 let poll = self.without_reason(plan, now);
@@ -210,13 +210,13 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
             }
         };
         // Announcements, also forged ones, delay an attempt no longer than this.
-        let asks = asks.min(plan.patient);
-        self.expiry().map_or(asks, |expiry| expiry.min(asks))
+        let attempt_at = attempt_at.min(plan.latest_attempt);
+        self.expiry().map_or(attempt_at, |expiry| expiry.min(attempt_at))
     }
 
     /// Announces that this process waits, unless the others know, or it is about to ask. Only while it listens to a quorum of
     /// nodes: otherwise it may not hear that it is named, and its slot would pass unused.
-    fn say_that_it_waits(&mut self, plan: &mut WakePlan, now: Instant) {
+    fn announce_waiting(&mut self, plan: &mut WakePlan, now: Instant) {
         let goes_later = plan.reason.is_some() && self.ticket.gate(0).is_some_and(|gate| gate > now);
         if goes_later && plan.releases.is_none() {
             self.ticket.listen();
@@ -232,7 +232,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
             return;
         }
         self.was_refused = false;
-        let Some(notice) = self.ticket.say() else {
+        let Some(notice) = self.ticket.next_wait_notice() else {
             return;
         };
         let request = Request {
@@ -248,13 +248,13 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
 
     /// Returns when to ask if nothing is announced and nothing expires.
     fn without_reason(&self, plan: &mut WakePlan, now: Instant) -> Instant {
-        let would_be_told = |releases: &Arc<ReleaseWatch>| self.would_be_told(releases);
-        match plan.releases.as_ref().map_or(Some(false), would_be_told) {
+        let would_be_notified = |releases: &Arc<ReleaseWatch>| self.would_be_notified(releases);
+        match plan.releases.as_ref().map_or(Some(false), would_be_notified) {
             // Releases from before it listened are not announced again, so it asks once.
             None => now,
             Some(true) => {
                 plan.relied = true;
-                plan.patient
+                plan.latest_attempt
             }
             Some(false) => {
                 if std::mem::take(&mut plan.relied) {
@@ -271,7 +271,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         let is_free = |node: usize| match self.seen[node] {
             Seen::Free => true,
             Seen::Held { until, .. } => until.is_some_and(|until| until <= now),
-            Seen::Unheard | Seen::Unknown => false,
+            Seen::NotAwaited | Seen::Unknown => false,
         };
         releases.release(is_free, |node, owner| self.holds(node, owner))
     }
@@ -280,7 +280,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
     fn holder(&self) -> Option<OwnerToken> {
         let by = |seen: &Seen| match seen {
             Seen::Held { by, .. } => *by,
-            Seen::Free | Seen::Unheard | Seen::Unknown => None,
+            Seen::Free | Seen::NotAwaited | Seen::Unknown => None,
         };
         election::holder(self.seen.iter().filter_map(by).collect(), self.seen.len())
     }
@@ -293,7 +293,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
     /// listened to then and since. `None` if so many are listened to only by now.
     ///
     /// `false` once a node has announced it: the others may have lost the key, or be out of the holder's reach.
-    fn would_be_told(&self, releases: &ReleaseWatch) -> Option<bool> {
+    fn would_be_notified(&self, releases: &ReleaseWatch) -> Option<bool> {
         let holder = self.holder().filter(|holder| !releases.is_released(*holder));
         let Some(holder) = holder else {
             return Some(false);
@@ -323,8 +323,8 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
                 Seen::Held {
                     until: Some(until), ..
                 } => untils.push(*until),
-                Seen::Unheard if !is_held => free += 1,
-                Seen::Held { until: None, .. } | Seen::Unheard | Seen::Unknown => {}
+                Seen::NotAwaited if !is_held => free += 1,
+                Seen::Held { until: None, .. } | Seen::NotAwaited | Seen::Unknown => {}
             }
         }
         untils.sort_unstable();

@@ -51,7 +51,7 @@ impl<T: Send + 'static> Queues<T> {
 }
 
 impl<T> HolderSlot<T> {
-    pub(crate) fn is(self, lease: Weak<dyn LocalLease>) {
+    pub(crate) fn set_lease(self, lease: Weak<dyn LocalLease>) {
         if let Some(queue) = self.queue.upgrade() {
             let mut state = lock(&queue.state);
             // There is hardly ever a second lease.

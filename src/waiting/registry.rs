@@ -137,7 +137,7 @@ impl<T: Send + 'static> QueueRef<T> {
         }
         let linger = Linger(self.queues.queue(self.id.clone()));
         // If the runtime has ended, this drops the task at once.
-        self.queues.runtime.spawn(linger.fade());
+        self.queues.runtime.spawn(linger.linger_until_unused());
     }
 }
 
@@ -159,7 +159,7 @@ struct Linger<T: Send + 'static>(QueueRef<T>);
 
 impl<T: Send + 'static> Linger<T> {
     /// Returns when no waiter needs the queue, or the manager takes no new locks.
-    async fn fade(self) {
+    async fn linger_until_unused(self) {
         let QueueRef { queues, queue, .. } = &self.0;
         loop {
             let until = Instant::now() + REMEMBERED;

@@ -145,7 +145,7 @@ impl ReleaseWatch {
         }
         let excess = state.acted_upon.len().saturating_sub(REMEMBERED);
         state.acted_upon.drain(..excess);
-        let is = |kind: ReleaseKind| releases.iter().any(|(_, said)| *said == kind);
+        let is = |kind: ReleaseKind| releases.iter().any(|(_, announced)| *announced == kind);
         let most = [ReleaseKind::Free, ReleaseKind::Abandoned, ReleaseKind::HandedOver];
         most.into_iter().find(|kind| is(*kind))
     }

@@ -8,10 +8,10 @@ use crate::options::Wait;
 use crate::protocol::backoff::Backoff;
 
 /// [`Wait::Forever`] outlasts every outage that is shorter.
-const SHORTEST_PATIENCE: Duration = Duration::from_secs(10);
+const SHORTEST_OUTAGE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A waiter that is notified of releases also polls, this many times more rarely: a notification may be lost.
-const TOLD: u32 = 16;
+const NOTIFIED_FACTOR: u32 = 16;
 
 /// The attempts of one acquire.
 pub(crate) struct Retry {
@@ -20,9 +20,9 @@ pub(crate) struct Retry {
     started: Instant,
     attempts: u32,
     /// Failed attempts since the last reset of the back-off.
-    fruitless: u32,
+    failures: u32,
     /// How long nodes may be out of reach before [`Wait::Forever`] ends.
-    patience: Duration,
+    outage_limit: Duration,
     out_of_reach_since: Option<Instant>,
 }
 
@@ -33,8 +33,8 @@ impl Retry {
             backoff,
             started: Instant::now(),
             attempts: 0,
-            fruitless: 0,
-            patience: ttl.max(SHORTEST_PATIENCE),
+            failures: 0,
+            outage_limit: ttl.max(SHORTEST_OUTAGE_LIMIT),
             out_of_reach_since: None,
         }
     }
@@ -68,18 +68,18 @@ impl Retry {
 
     /// Starts with short delays again. Called when there is a reason for an attempt.
     pub(crate) fn reset_backoff(&mut self) {
-        self.fruitless = 0;
+        self.failures = 0;
     }
 
     /// Returns the delay until the next attempt without a reason.
     pub(crate) fn delay(&self, random: u32) -> Duration {
-        self.backoff.delay(self.fruitless, random)
+        self.backoff.delay(self.failures, random)
     }
 
     /// Returns the delay of a waiter that is notified of releases, in place of `delay`.
-    pub(crate) fn if_told(&self, delay: Duration) -> Duration {
+    pub(crate) fn poll_delay_when_notified(&self, delay: Duration) -> Duration {
         let longest = self.backoff.delay(u32::MAX, u32::MAX);
-        longest.saturating_add(delay).saturating_mul(TOLD)
+        longest.saturating_add(delay).saturating_mul(NOTIFIED_FACTOR)
     }
 
     /// Records a failed attempt; `quorum` tells whether a quorum of nodes answered. Returns when to make the next one; `None`
@@ -88,7 +88,7 @@ impl Retry {
     /// The last attempt is made at the very end of the time, so no sleep is in vain.
     pub(crate) fn next_attempt(&mut self, quorum: bool, random: u32) -> Option<Instant> {
         self.attempts = self.attempts.saturating_add(1);
-        self.fruitless = self.fruitless.saturating_add(1);
+        self.failures = self.failures.saturating_add(1);
         let now = Instant::now();
         self.out_of_reach_since = if quorum {
             None
@@ -107,7 +107,7 @@ impl Retry {
             Wait::Forever => {
                 let out = self
                     .out_of_reach_since
-                    .is_some_and(|since| now - since >= self.patience);
+                    .is_some_and(|since| now - since >= self.outage_limit);
                 (!out).then_some(next)
             }
         }

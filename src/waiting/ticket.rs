@@ -125,8 +125,8 @@ impl<T: Clone + Send + 'static> Ticket<T> {
     }
 
     /// Returns the announcement that this process waits; `None` if the others know.
-    pub(super) fn say(&self) -> Option<WaitNotice> {
-        lock(&self.queue_ref.queue.fairness).say(Instant::now())
+    pub(super) fn next_wait_notice(&self) -> Option<WaitNotice> {
+        lock(&self.queue_ref.queue.fairness).next_wait_notice(Instant::now())
     }
 
     pub(super) fn releases(&self) -> Option<Arc<ReleaseWatch>> {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn news_reach_who_is_in_front_even_if_they_come_first() {
+    async fn a_release_reaches_the_first_waiter_even_if_it_comes_first() {
         let queues = queues();
         let key: Arc<str> = "job".into();
         let (early, late) = (queues.got(id(&key), MOMENT).0, queues.got(id(&key), MOMENT).0);

@@ -197,7 +197,7 @@ impl<const N: usize> Attempt<N> {
         };
         trying.silent.remove(node);
         trying.out.insert(node);
-        trying.certification.out(node);
+        trying.certification.exclude(node);
         self.rule(None, false, rules);
     }
 

@@ -17,7 +17,7 @@ use crate::store::{Write, Written};
 /// How late timers may be, in microseconds.
 const TIMERS: i64 = 2_000;
 /// How much later a loss may be reported after a suspension.
-const LOOKS_EVERY: i64 = 100_000;
+const CHECK_INTERVAL: i64 = 100_000;
 
 /// Checks the writes that the store accepts (I3).
 #[derive(Debug, Default)]
@@ -157,8 +157,8 @@ fn announcement(book: &mut Book, grant: &Grant, plan: &Plan, pauses: &[Pause]) {
     for pause in pauses {
         let (from, to) = (pause.from as i64 * 1_000, pause.to as i64 * 1_000);
         late -= (told.min(to) - from.max(grant.deadline)).max(0);
-        if pause.suspended && to <= told && to + LOOKS_EVERY >= grant.deadline {
-            late -= LOOKS_EVERY;
+        if pause.suspended && to <= told && to + CHECK_INTERVAL >= grant.deadline {
+            late -= CHECK_INTERVAL;
         }
     }
     if late > TIMERS && !matches!(grant.ended, Some((_, End::Forgotten))) {

@@ -13,7 +13,7 @@ use crate::nodes::quorum;
 use crate::report::Report;
 
 /// How often the nodes' states are read during a wait. Reading them sends nothing.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Acquires the lock. Without `wait`, tries once. As cancel safe as the library's acquire.
 pub(crate) async fn acquire(
@@ -38,12 +38,12 @@ pub(crate) async fn acquire(
     tokio::select! {
         biased;
         lease = request.acquire() => lease.map_err(|error| not_acquired(&error)),
-        never = tell(redlock, resource, obstacle, report) => match never {},
+        never = report_obstacle(redlock, resource, obstacle, report) => match never {},
     }
 }
 
 /// Reports the obstacle, and again when its kind changes.
-async fn tell(
+async fn report_obstacle(
     redlock: &Redlock,
     resource: &str,
     first: Obstacle,
@@ -53,19 +53,22 @@ async fn tell(
         Obstacle::Held(votes) => Some(votes.clone()),
         Obstacle::NoQuorum(_) => None,
     };
-    let mut told = first;
-    report.event(&Event::Waiting { resource, why: &told });
+    let mut reported = first;
+    report.event(&Event::Waiting {
+        resource,
+        why: &reported,
+    });
     loop {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
         let now = match (too_few(redlock), &held) {
             (Some(words), _) => Obstacle::NoQuorum(words),
             (None, Some(votes)) => Obstacle::Held(votes.clone()),
             // Enough nodes are up. Only the acquire shows whether the lock is held.
             (None, None) => continue,
         };
-        if !now.is_like(&told) {
+        if !now.is_like(&reported) {
             report.event(&Event::Waiting { resource, why: &now });
-            told = now;
+            reported = now;
         }
     }
 }

@@ -34,8 +34,8 @@ fn command(script: String) -> CredentialsProvider {
 /// Reads a command's output: the password in the first line and, if there is a second one, how long it is valid.
 fn read(ended: &Output) -> Result<Credentials, String> {
     if !ended.status.success() {
-        let said = String::from_utf8_lossy(&ended.stderr);
-        return Err(format!("{}: {}", ended.status, said.trim()));
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        return Err(format!("{}: {}", ended.status, stderr.trim()));
     }
     // Messages must not contain the output.
     let text = str::from_utf8(&ended.stdout).map_err(|_| "the output is not UTF-8")?;

@@ -34,7 +34,7 @@ impl End {
     }
 
     /// Ends this process if it is to end by a signal. Otherwise returns the exit code.
-    pub(crate) fn come(self) -> ExitCode {
+    pub(crate) fn exit(self) -> ExitCode {
         let code = match self {
             End::Code(code) => code,
             End::Interrupt { signal, for_group } => {

@@ -26,10 +26,10 @@ use tokio::net::unix::pipe;
 use crate::exit::{self, Failure};
 
 /// How often the guard checks whether an orphaned group is gone.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How late the guard may act after a suspension of the machine.
-const LOOK_AT_CLOCK: Duration = Duration::from_millis(250);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A running guard, as its parent process sees it.
 #[derive(Debug)]
@@ -80,13 +80,13 @@ impl Guard {
 
     /// Tells the guard which group to end.
     pub(crate) fn watch(&self, group: Pid) {
-        self.must(format!("group {}\n", group.as_raw_nonzero()));
+        self.order_or_warn(format!("group {}\n", group.as_raw_nonzero()));
     }
 
     /// Tells the guard when to act unless a later order comes. `None`: TERM has been sent already.
     pub(crate) fn schedule(&self, term: Option<Instant>, kill: Instant) {
         let term = term.map_or("-".to_owned(), |term| moment(term).as_micros().to_string());
-        self.must(format!("times {term} {}\n", moment(kill).as_micros()));
+        self.order_or_warn(format!("times {term} {}\n", moment(kill).as_micros()));
     }
 
     /// Returns whether the guard has ended the command because this process did not run in time.
@@ -100,7 +100,7 @@ impl Guard {
         let _ = self.order("done\n"); // fails if it was dismissed before
     }
 
-    fn must(&self, line: String) {
+    fn order_or_warn(&self, line: String) {
         if let Err(error) = self.order(&line) {
             tracing::warn!(
                 %error,
@@ -119,9 +119,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.dismiss();
         // A guard that does not end in time is left to init.
-        let patience = Instant::now() + Duration::from_millis(100);
+        let give_up = Instant::now() + Duration::from_millis(100);
         while let Ok(None) = self.child.try_wait()
-            && Instant::now() < patience
+            && Instant::now() < give_up
         {
             thread::sleep(Duration::from_micros(200));
         }
@@ -156,7 +156,7 @@ pub(crate) fn time(clock: ClockId) -> Duration {
 
 /// The last orders.
 #[derive(Debug, Default)]
-struct Post {
+struct GuardOrders {
     group: Option<Pid>,
     term: Option<Duration>,
     kill: Option<Duration>,
@@ -169,40 +169,40 @@ enum Order {
 }
 
 /// Runs the guard, until it is dismissed or has ended the group.
-pub(crate) fn stand(grace: Duration) -> ExitCode {
+pub(crate) fn run_guard(grace: Duration) -> ExitCode {
     // So that `pkill quorlock` does not kill the guard.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"lock-guard");
     // The guard must survive signals to all processes of a service, such as systemd's TERM.
     let _ = nix::sys::signal::SigSet::all().thread_block();
-    let (tell, orders) = channel();
+    let (sender, orders) = channel();
     let listen = move || {
         for line in stdin().lock().lines() {
             let Ok(line) = line else { break };
-            let _ = tell.send(Order::Line(line));
+            let _ = sender.send(Order::Line(line));
         }
-        let _ = tell.send(Order::End);
+        let _ = sender.send(Order::End);
     };
-    if thread::Builder::new().spawn(listen).is_err() || say().is_err() {
+    if thread::Builder::new().spawn(listen).is_err() || notify_parent().is_err() {
         return ExitCode::from(exit::SYSTEM);
     }
-    Post::default().guard(&orders, grace);
+    GuardOrders::default().enforce(&orders, grace);
     ExitCode::SUCCESS
 }
 
 /// Tells the parent that the guard is ready, and later that it acts.
-fn say() -> io::Result<()> {
+fn notify_parent() -> io::Result<()> {
     let mut out = stdout().lock();
     out.write_all(b".")?;
     out.flush()
 }
 
-impl Post {
-    fn guard(&mut self, orders: &Receiver<Order>, grace: Duration) {
+impl GuardOrders {
+    fn enforce(&mut self, orders: &Receiver<Order>, grace: Duration) {
         loop {
             match self.next(orders) {
                 Ok(Order::Line(line)) if line == "done" => return,
-                Ok(Order::Line(line)) => self.note(&line),
+                Ok(Order::Line(line)) => self.record(&line),
                 Ok(Order::End) => {
                     self.orphaned = true;
                     let now = clock();
@@ -226,12 +226,12 @@ impl Post {
             let now = clock();
             if self.term.is_some_and(|term| term <= now) {
                 self.term = None;
-                let _ = say(); // fails if the parent is gone
+                let _ = notify_parent(); // fails if the parent is gone
                 let _ = kill_process_group(group, Signal::TERM);
                 let _ = kill_process_group(group, Signal::CONT);
             }
             if self.kill.is_some_and(|kill| kill <= now) {
-                let _ = say();
+                let _ = notify_parent();
                 let _ = kill_process_group(group, Signal::KILL);
                 return;
             }
@@ -242,9 +242,9 @@ impl Post {
         let now = clock();
         let due = [self.term, self.kill].into_iter().flatten().min();
         // Waiting does not count a suspension, so the clock is read in between.
-        let wait = due.map(|due| due.saturating_sub(now).min(LOOK_AT_CLOCK));
+        let wait = due.map(|due| due.saturating_sub(now).min(CLOCK_CHECK_INTERVAL));
         if self.orphaned {
-            thread::sleep(wait.unwrap_or(LOOK).min(LOOK));
+            thread::sleep(wait.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL));
             return Err(RecvTimeoutError::Timeout);
         }
         match wait {
@@ -253,7 +253,7 @@ impl Post {
         }
     }
 
-    fn note(&mut self, line: &str) {
+    fn record(&mut self, line: &str) {
         let mut words = line.split_whitespace();
         match words.next() {
             Some("group") => {

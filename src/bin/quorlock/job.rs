@@ -29,7 +29,7 @@ pub(crate) const NOT_OURS: &str =
 /// How long after [`suspension::suspend`] to wait for CONT. Without it, this process was not suspended.
 const NOT_SUSPENDED: Duration = Duration::from_millis(100);
 /// How often to check whether a group is gone.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A command that runs, or has ended and is not reaped yet. Its pid stays in use until [`Job::reap`].
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Job {
         &self.guard
     }
 
-    pub(crate) fn pass_on(&self, signal: Signal) {
+    pub(crate) fn forward(&self, signal: Signal) {
         let allowed = match self.recipient {
             // Ctrl-Z suspends all processes.
             Recipient::Command if signal != Signal::TSTP => {
@@ -243,7 +243,7 @@ impl Job {
     async fn group_gone(&self) {
         while group::is_running(self.group) {
             orphans::reap();
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }

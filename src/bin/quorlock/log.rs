@@ -34,14 +34,14 @@ pub(crate) fn start(report: &Report, output: &Output, settings_shown: bool) -> R
         .map_err(|error| Failure::usage(format!("{VARIABLE} is no filter like quorlock=debug: {error}")))?;
     registry()
         .with(filter)
-        .with(Told(report.clone()))
+        .with(ReportLayer(report.clone()))
         .try_init()
         .map_err(|error| Failure::system("start logging", &error))
 }
 
-struct Told(Report);
+struct ReportLayer(Report);
 
-impl<S: Subscriber> Layer<S> for Told {
+impl<S: Subscriber> Layer<S> for ReportLayer {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         let mut words = Words::default();
         event.record(&mut words);
@@ -52,7 +52,7 @@ impl<S: Subscriber> Layer<S> for Told {
             _ => Weight::Trifle,
         };
         // The filter has decided already, so the weight does not matter.
-        self.0.tell(&Event::Log {
+        self.0.print(&Event::Log {
             weight,
             text: &words.text(),
         });

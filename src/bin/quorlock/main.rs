@@ -55,7 +55,7 @@ use report::Report;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Command::Guard(guard) = &arguments.command {
-        return guard::stand(guard.grace());
+        return guard::run_guard(guard.grace());
     }
     signals::unblock();
     if matches!(arguments.command, Command::Run(_) | Command::Testbed(_)) {
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         }
     };
     report.flush();
-    end.come()
+    end.exit()
 }
 
 fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {

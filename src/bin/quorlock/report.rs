@@ -29,7 +29,7 @@ pub(crate) struct Report {
     json: bool,
     colours: bool,
     /// Whether to show progress.
-    watched: bool,
+    shows_progress: bool,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Report {
             most,
             json: output.json,
             colours: choice != ColorChoice::Never,
-            watched: stderr().is_terminal() && !output.json && !output.quiet,
+            shows_progress: stderr().is_terminal() && !output.json && !output.quiet,
         }
     }
 
@@ -70,16 +70,17 @@ impl Report {
 
     pub(crate) fn event(&self, event: &Event<'_>) {
         if event.weight() <= self.most {
-            self.tell(event);
+            self.print(event);
         }
     }
 
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub(crate) fn print(&self, event: &Event<'_>) {
         let text = if self.json {
             format!("{}\n", event.json())
         } else {
             let name = self.style(event.weight());
-            let line = |line: String| format!("{name}quorlock:{name:#} {}\n", harmless(&line));
+            let line =
+                |line: String| format!("{name}quorlock:{name:#} {}\n", escape_control_characters(&line));
             event.lines().into_iter().map(line).collect()
         };
         let _ = self.lines.try_send(Order::Write(text));
@@ -87,7 +88,7 @@ impl Report {
 
     /// Shows the current part, the number of parts, and the part's name. `None` hides the progress.
     pub(crate) fn progress(&self, progress: Option<(usize, usize, &str)>) {
-        if self.watched {
+        if self.shows_progress {
             let progress = progress.map(|(part, parts, what)| (part, parts, what.to_owned()));
             let _ = self.lines.try_send(Order::Progress(progress));
         }
@@ -120,7 +121,7 @@ impl Report {
 }
 
 /// Escapes control characters, which a terminal would act on: names of locks and messages of servers may contain them.
-pub(crate) fn harmless(line: &str) -> String {
+pub(crate) fn escape_control_characters(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for character in line.chars() {
         if character.is_control() {

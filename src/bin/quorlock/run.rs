@@ -75,7 +75,7 @@ async fn with_nodes(
             return Ok(End::by(signal));
         }
     };
-    let outcome = under(arguments, guard, &lease, times, signals, report).await;
+    let outcome = run_command(arguments, guard, &lease, times, signals, report).await;
     let lost = matches!(outcome, Ok(Outcome::Lost));
     let released = lease.release().await;
     // A loss has been reported already.
@@ -134,7 +134,7 @@ async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lea
     Ok(lease)
 }
 
-async fn under(
+async fn run_command(
     arguments: &Run,
     guard: Guard,
     lease: &Lease,

@@ -79,11 +79,11 @@ impl Times {
     }
 
     fn kill_at(&self, deadline: Instant) -> Instant {
-        before(deadline, self.margin)
+        earlier_by(deadline, self.margin)
     }
 
     fn term_at(&self, deadline: Instant) -> Instant {
-        before(deadline, self.lead())
+        earlier_by(deadline, self.lead())
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) async fn supervise(
                 None
             }
             signal = signals.next() => {
-                job.pass_on(signal);
+                job.forward(signal);
                 None
             }
             () = sleep_until(check) => {
@@ -185,18 +185,18 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
         job.signal(Signal::CONT); // a suspended process does not handle TERM
     }
     let mut killed = false;
-    let mut patience = kill_at;
+    let mut next_kill = kill_at;
     loop {
         tokio::select! {
             biased;
-            () = sleep_until(patience) => {
+            () = sleep_until(next_kill) => {
                 let ours = job.signal(Signal::KILL);
                 if killed || !ours {
                     return report.event(&Event::NotStopped { ours });
                 }
                 killed = true;
                 // From now on: after a suspension, the time for KILL is long past.
-                patience = Instant::now() + KILL_TAKES;
+                next_kill = Instant::now() + KILL_TAKES;
             }
             change = job.change() => match change {
                 // The rest of the group has as much time.
@@ -206,14 +206,14 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
                 Change::Resumed => job.resume(),
                 Change::Gone => break,
             },
-            signal = signals.next() => job.pass_on(signal),
+            signal = signals.next() => job.forward(signal),
         }
     }
     job.guard().dismiss();
     report.event(&Event::Stopped { killed });
 }
 
-fn before(instant: Instant, time: Duration) -> Instant {
+fn earlier_by(instant: Instant, time: Duration) -> Instant {
     instant.checked_sub(time).unwrap_or(instant)
 }
 
@@ -225,7 +225,7 @@ mod tests {
     use crate::args::Arguments;
 
     #[test]
-    fn the_shortest_ttl_is_the_one_that_help_tells() {
+    fn help_states_the_shortest_ttl() {
         assert!(Times::new(SHORTEST_TTL, None, None).is_ok());
         let shorter = SHORTEST_TTL - Duration::from_millis(1);
         for kill_after in [None, Some(Duration::ZERO)] {
@@ -237,7 +237,7 @@ mod tests {
         }
         let mut arguments = Arguments::command();
         let run = arguments.find_subcommand_mut("run").unwrap();
-        let told = format!("from {} to", humantime::format_duration(SHORTEST_TTL));
-        assert!(run.render_long_help().to_string().contains(&told));
+        let range = format!("from {} to", humantime::format_duration(SHORTEST_TTL));
+        assert!(run.render_long_help().to_string().contains(&range));
     }
 }

@@ -12,7 +12,7 @@ use crate::signals;
 #[derive(Debug)]
 pub(crate) struct Terminal {
     tty: File,
-    home: Pid,
+    own_group: Pid,
     /// Whether the command gets the foreground whenever this process has it.
     wanted: bool,
     lent: bool,
@@ -25,7 +25,7 @@ impl Terminal {
     pub(crate) fn open() -> Option<Terminal> {
         Some(Terminal {
             tty: File::options().read(true).write(true).open("/dev/tty").ok()?,
-            home: getpgrp(),
+            own_group: getpgrp(),
             // In a pipeline (`quorlock run … | less`), other programs need the foreground, too. A command that reads the terminal
             // there is stopped by the kernel, and gets it then. If Ctrl-C is ignored, a script has started this process with '&',
             // and the terminal is not for it.
@@ -41,7 +41,7 @@ impl Terminal {
 
     /// Makes `group` the foreground group, if this process's group has the foreground. Returns whether it did.
     pub(crate) fn lend(&mut self, group: Pid) -> bool {
-        if tcgetpgrp(&self.tty) != Ok(self.home) {
+        if tcgetpgrp(&self.tty) != Ok(self.own_group) {
             return false;
         }
         self.modes = tcgetattr(&self.tty).ok();
@@ -58,7 +58,7 @@ impl Terminal {
         }
         // In the background, this raises TTOU unless it is blocked.
         unstoppable(|| {
-            let _ = tcsetpgrp(&self.tty, self.home); // fails if the terminal is gone
+            let _ = tcsetpgrp(&self.tty, self.own_group); // fails if the terminal is gone
             if let (true, Some(modes)) = (repair, &self.modes) {
                 let _ = tcsetattr(&self.tty, OptionalActions::Drain, modes);
             }

@@ -79,7 +79,7 @@ async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signa
                 Change::Resumed => job.resume(),
                 Change::Gone => {}
             },
-            signal = signals.next() => job.pass_on(signal),
+            signal = signals.next() => job.forward(signal),
         }
     }
 }

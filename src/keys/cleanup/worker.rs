@@ -95,9 +95,9 @@ impl CleanupWorker {
                         self.failing = None;
                         self.fails.store(false, Relaxed);
                         item.room = None;
-                        let told = item.pending.told.take();
-                        if let (Reply::Released { heard: true }, Some(told)) = (reply, told) {
-                            told();
+                        let on_heard = item.pending.on_heard.take();
+                        if let (Reply::Released { heard: true }, Some(on_heard)) = (reply, on_heard) {
+                            on_heard();
                         }
                         let is_gone = matches!(reply, Reply::Missing | Reply::Released { .. });
                         if is_gone && !item.pending.horizon.is_final(&reply, &*self.node, sent) {

@@ -15,7 +15,7 @@ impl Client {
     fn new() -> Client {
         let addresses = ADDRESSES.into_iter().map(Arc::from);
         Client {
-            membership: Membership::new(addresses, PERIOD, Part::Full),
+            membership: Membership::new(addresses, PERIOD, Participation::Full),
             now: Clock::new(Arc::new(|| Duration::ZERO)).now(),
         }
     }
@@ -82,7 +82,7 @@ fn answer(number: usize) -> LookAnswer {
             added: true,
             is_full: false,
             standing: 60 * SECOND,
-            told_millis: 0,
+            registered_at_millis: 0,
             now_millis: 0,
             others: Vec::new(),
         },
@@ -156,8 +156,8 @@ fn others_have_to_be_met_anew_over_a_new_connection() {
         connection,
         ..answer(0)
     };
-    let told = client.look_after(SECOND, over(1)).unwrap();
-    assert_eq!(objection(&told, client.now), Some("unsettled"));
+    let decisions = client.look_after(SECOND, over(1)).unwrap();
+    assert_eq!(objection(&decisions, client.now), Some("unsettled"));
     let settled = client.look_after(3 * SECOND, over(1)).unwrap();
     assert_eq!(objection(&settled, client.now), None);
     let again = client.look_after(SECOND, over(2)).unwrap();
@@ -173,10 +173,10 @@ fn a_client_that_is_registered_everywhere_has_been_met() {
         counts: false,
         ..answer(number)
     };
-    let told = client.look([answer(0), answer(1), young(2)]);
-    assert_eq!(objection(&told[0].1, client.now), Some("unsettled"));
-    let told = client.look([0, 1, 2].map(answer));
-    assert_eq!(objection(&told[0].1, client.now), None);
+    let decisions = client.look([answer(0), answer(1), young(2)]);
+    assert_eq!(objection(&decisions[0].1, client.now), Some("unsettled"));
+    let decisions = client.look([0, 1, 2].map(answer));
+    assert_eq!(objection(&decisions[0].1, client.now), None);
 }
 
 #[test]
@@ -214,9 +214,9 @@ fn a_node_that_is_full_keeps_what_it_was_told_and_admits_nothing_new() {
 #[test]
 fn a_node_has_forgotten_if_it_knows_less_than_it_was_told() {
     let mut client = Client::new();
-    let mut remembers = |number: usize, told_millis, now_millis| {
+    let mut remembers = |number: usize, registered_at_millis, now_millis| {
         let registered = Registered {
-            told_millis,
+            registered_at_millis,
             now_millis,
             ..answer(0).registered
         };

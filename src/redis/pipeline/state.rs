@@ -65,7 +65,7 @@ impl State {
         self.up.as_ref().map(|(link, _)| link)
     }
 
-    pub(super) fn leads_over(&self, link: &Arc<Link>) -> bool {
+    pub(super) fn is_current(&self, link: &Arc<Link>) -> bool {
         self.link().is_some_and(|current| Arc::ptr_eq(current, link))
     }
 
@@ -81,7 +81,7 @@ impl State {
 
     /// Appends a command to the buffer of this connection. If another connection is in use by now, drops `pending`.
     pub(super) fn put(&mut self, link: &Arc<Link>, pending: InFlight, encode: impl FnOnce(&mut BytesMut)) {
-        if !self.leads_over(link) {
+        if !self.is_current(link) {
             return;
         }
         if let Some((_, writer)) = &mut self.up {
@@ -92,7 +92,7 @@ impl State {
 
     /// Adds a call or command to those in flight.
     pub(super) fn watch(&mut self, pending: InFlight) {
-        let due = pending.sent + pending.patience;
+        let due = pending.sent + pending.doubt_delay;
         if self.watched_until.is_none_or(|until| due < until) {
             self.task.wake_by_ref();
         }
@@ -101,7 +101,7 @@ impl State {
 
     /// Returns when the connection is doubted if no reply comes before (T4). `None` if nothing is in flight.
     pub(super) fn doubted_from(&self) -> Option<Instant> {
-        let due = |pending: &InFlight| self.heard.max(pending.sent) + pending.patience;
+        let due = |pending: &InFlight| self.heard.max(pending.sent) + pending.doubt_delay;
         self.in_flight.iter().map(due).min()
     }
 

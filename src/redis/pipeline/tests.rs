@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::node::{Action, Fencing, Node, NodeState, OwnerToken, Reply, Request};
 use crate::protocol::token::FencingToken;
-use crate::redis::{NodeConfig, Part, RedisNode, Settings};
+use crate::redis::{NodeConfig, Participation, RedisNode, Settings};
 use crate::sys::clock::{Clock, machine};
 use crate::testbed::Testbed;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An acquire that is sent again may be behind its own deletion. "No such key" is then not final (A6).
 #[tokio::test]
@@ -21,9 +21,9 @@ async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
     let clock = Clock::new(machine());
     let settings = Settings {
         prefix: "quorlock:".into(),
-        timeout: PATIENCE,
-        window: PATIENCE,
-        part: Part::Full,
+        timeout: TEST_TIMEOUT,
+        window: TEST_TIMEOUT,
+        participation: Participation::Full,
     };
     let closed = CancellationToken::new();
     let set = RedisNode::set(vec![config], &settings, &Handle::current(), &clock, &closed);
@@ -37,7 +37,7 @@ async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
             retention: None,
         };
         let action = Action::Acquire {
-            ttl: PATIENCE,
+            ttl: TEST_TIMEOUT,
             fencing: Some(fencing),
             guard: None,
         };
@@ -46,7 +46,7 @@ async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
             owner: OwnerToken::random(),
             action,
         };
-        let reply = node.call(request, PATIENCE).await.unwrap();
+        let reply = node.call(request, TEST_TIMEOUT).await.unwrap();
         assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
         node.connection() != before
     };

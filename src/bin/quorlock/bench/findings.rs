@@ -118,14 +118,14 @@ fn slow(results: &Results, voting: &[&Node]) -> Vec<Finding> {
         false => format!("Locks wait for it: only {fast} nodes are faster, and {quorum} are needed."),
     };
     let usual = ms(usual);
-    let told = |(took, name): &(Duration, _)| {
+    let to_advice = |(took, name): &(Duration, _)| {
         let took = ms(*took);
         advice(
             "slow_node",
             format!("{name} is slow: {took} ms; the usual node takes {usual} ms. {felt}"),
         )
     };
-    measured[fast..].iter().map(told).collect()
+    measured[fast..].iter().map(to_advice).collect()
 }
 
 /// Says whether the TTL leaves nodes enough time. `None` if nothing was timed.
@@ -157,11 +157,11 @@ fn budgeted(ttl: Duration, facts: &str, took: Duration) -> String {
 }
 
 fn failures((place, failures): (String, &Failures)) -> Vec<Finding> {
-    let told = |(operation, kind, count, first)| {
+    let to_advice = |(operation, kind, count, first)| {
         advice(
             "failures",
             format!("{place}: {operation} failed, {count} x {kind}. The first: {first}"),
         )
     };
-    failures.iter().map(told).collect()
+    failures.iter().map(to_advice).collect()
 }

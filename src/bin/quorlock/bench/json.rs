@@ -74,8 +74,8 @@ fn latencies(all: &Latencies) -> Value {
 }
 
 fn failures(all: &Failures) -> Value {
-    let told = |(operation, kind, count, first)| json!({"operation": operation, "kind": kind, "count": count, "first": first});
-    all.iter().map(told).collect()
+    let entry = |(operation, kind, count, first)| json!({"operation": operation, "kind": kind, "count": count, "first": first});
+    all.iter().map(entry).collect()
 }
 
 fn rounded(number: f64) -> f64 {

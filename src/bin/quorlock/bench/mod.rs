@@ -36,11 +36,11 @@ use plan::Plan;
 use round_trips::Node;
 use tally::Faults;
 
-const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+const STOP_SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 /// How long a measurement may take to end after a signal.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the nodes' states are read while some are unknown. Reading them sends nothing.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct Results {
@@ -58,7 +58,7 @@ impl Results {
     }
 
     /// Returns why no lock could be acquired. `None` if one was, or if none was tried.
-    fn hopeless(&self) -> Option<&str> {
+    fn no_lock_reason(&self) -> Option<&str> {
         let one = self.loads.first()?;
         one.failures.first().filter(|_| one.acquire.count() == 0)
     }
@@ -66,7 +66,7 @@ impl Results {
 
 pub(crate) async fn bench(arguments: Bench, report: &Report) -> Result<End, Failure> {
     let plan = Plan::new(arguments)?;
-    let mut signals = Signals::listen(&ENDING)?;
+    let mut signals = Signals::listen(&STOP_SIGNALS)?;
     // First, so that a missing folder is reported before half a minute of measuring.
     let chart = plan.args.chart.as_deref().map(Chart::open).transpose()?;
     match plan.args.testbed {
@@ -104,8 +104,8 @@ async fn with_nodes(
         Err(signal) => return Ok(End::by(signal)),
     };
     let alone = urls.chunks(1).map(settings).collect::<Result<Vec<_>, _>>()?;
-    let heard = all_heard(&redlock, args.nodes.connect_timeout);
-    if let Err(signal) = signals.or(heard).await {
+    let answered = wait_for_answers(&redlock, args.nodes.connect_timeout);
+    if let Err(signal) = signals.or(answered).await {
         return Ok(End::by(signal));
     }
     let mut results = Results {
@@ -130,7 +130,7 @@ async fn with_nodes(
                 stop.cancel();
                 // Requests in flight end, and count. A second signal ends the wait for them.
                 tokio::select! {
-                    _ = timeout(PATIENCE, work) => {}
+                    _ = timeout(STOP_TIMEOUT, work) => {}
                     _ = signals.next() => {}
                 }
                 Some(signal)
@@ -151,7 +151,7 @@ async fn with_nodes(
     if let Some(chart) = chart {
         chart.draw(&results)?;
     }
-    match (results.interrupted, results.hopeless()) {
+    match (results.interrupted, results.no_lock_reason()) {
         (Some(signal), _) => Ok(End::by(signal)),
         (None, Some(why)) => Err(Failure::new(
             exit::NO_QUORUM,
@@ -162,11 +162,11 @@ async fn with_nodes(
 }
 
 /// Waits until every node is known to be up or down, `limit` at most. A connected quorum is not enough to measure far nodes.
-async fn all_heard(redlock: &Redlock, limit: Duration) {
+async fn wait_for_answers(redlock: &Redlock, limit: Duration) {
     let give_up = Instant::now() + limit;
     let has_not_answered = |node: &NodeStatus| matches!(node.state, NodeState::Connecting);
     while redlock.nodes().iter().any(has_not_answered) && Instant::now() < give_up {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -190,7 +190,7 @@ async fn measure(
     round_trips::round_trips(&plan, &mut results.nodes, alone, stop).await;
     for (number, load) in plan.loads().enumerate() {
         // If one task acquires no lock, more tasks do not either.
-        if stop.is_cancelled() || results.hopeless().is_some() {
+        if stop.is_cancelled() || results.no_lock_reason().is_some() {
             return;
         }
         begin(number + 2, &load.name());

@@ -37,13 +37,13 @@ impl Plan {
     pub(crate) fn new(mut args: Bench) -> Result<Plan, Failure> {
         let (shown, ms) = (humantime::format_duration, Duration::from_millis(1));
         let (ttl, duration, hold) = (args.ttl, args.duration, args.hold);
-        for (option, value, bounds, told) in [
+        for (option, value, bounds, range) in [
             ("--ttl", ttl, MIN_TTL..=MAX_TTL, "10ms to 365days"),
             ("--duration", duration, ms..=86_400_000 * ms, "1ms to 1day"),
         ] {
             if !bounds.contains(&value) {
-                let words = format!("{option} {} is out of bounds: {told}", shown(value));
-                return Err(Failure::usage(words));
+                let message = format!("{option} {} is out of bounds: {range}", shown(value));
+                return Err(Failure::usage(message));
             }
         }
         if hold >= duration {

@@ -14,13 +14,13 @@ use super::tally::{Failures, Latencies};
 use crate::nodes;
 
 /// After this many failures in a row, a node is not asked again: each request could take the whole budget.
-const PATIENCE: u32 = 3;
+const MOST_FAILURES: u32 = 3;
 /// How often a node is asked in a turn, at most. One request would not do: the first takes longer on an idle node.
-const TURN: u32 = 10;
+const MOST_PER_TURN: u32 = 10;
 /// A turn begins no further request after this time.
-const SLICE: Duration = Duration::from_millis(10);
+const LONGEST_TURN: Duration = Duration::from_millis(10);
 /// How long a node may take after a failure, at most: it may hang.
-const AGAIN: Duration = Duration::from_millis(500);
+const BUDGET_AFTER_FAILURE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -97,7 +97,7 @@ async fn in_turns(plan: &Plan, asked: &mut [Asked<'_>], stop: &CancellationToken
     while !window.is_over()
         && let Some(next) = asked
             .iter_mut()
-            .filter(|asked| asked.failed < PATIENCE)
+            .filter(|asked| asked.failed < MOST_FAILURES)
             .min_by_key(|asked| asked.used)
     {
         let begun = Instant::now();
@@ -128,12 +128,12 @@ impl Asked<'_> {
         self.warm_after = begun.elapsed();
     }
 
-    /// Asks up to [`TURN`] times, until [`SLICE`] is over.
+    /// Asks up to [`MOST_PER_TURN`] times, until [`LONGEST_TURN`] is over.
     async fn turn(&mut self, plan: &Plan, window: &Window) {
         let begun = Instant::now();
-        for _ in 0..TURN {
+        for _ in 0..MOST_PER_TURN {
             for &fencing in kinds(plan) {
-                if self.failed >= PATIENCE || window.is_over() {
+                if self.failed >= MOST_FAILURES || window.is_over() {
                     return;
                 }
                 if let Some(took) = self.once(plan, fencing).await {
@@ -143,7 +143,7 @@ impl Asked<'_> {
                     }
                 }
             }
-            if begun.elapsed() >= SLICE {
+            if begun.elapsed() >= LONGEST_TURN {
                 return;
             }
         }
@@ -156,7 +156,7 @@ impl Asked<'_> {
         let request = plan.lock(&self.redlock, &name).fencing(fencing);
         let request = request.node_budget(match self.failed {
             0 => plan.longest_answer(),
-            _ => plan.longest_answer().min(AGAIN),
+            _ => plan.longest_answer().min(BUDGET_AFTER_FAILURE),
         });
         let asked = Instant::now();
         match request.try_acquire().await {

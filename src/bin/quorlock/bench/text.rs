@@ -9,7 +9,7 @@ use super::Results;
 use super::findings::findings;
 use super::tally::{Latencies, PERCENTILES};
 use crate::nodes::counted;
-use crate::report::harmless;
+use crate::report::escape_control_characters;
 
 /// The first column's width, unless a node's name is longer.
 const NAMES: usize = 24;
@@ -20,7 +20,7 @@ pub(crate) fn text(results: &Results) -> String {
     text.push('\n');
     for finding in findings(results) {
         let mark = if finding.is_advice { '!' } else { ' ' };
-        let _ = writeln!(text, "{mark} {}", harmless(&finding.text));
+        let _ = writeln!(text, "{mark} {}", escape_control_characters(&finding.text));
     }
     text
 }

@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use crate::sys::mutex::lock;
 
 /// Running calls that return a `T`, and that can be ended together.
-pub(crate) struct UnderWay<T>(Mutex<Calls<T>>);
+pub(crate) struct RunningCalls<T>(Mutex<Calls<T>>);
 
 struct Calls<T> {
     running: HashMap<u64, Arc<Call<T>>>,
@@ -36,14 +36,14 @@ enum State<T> {
 
 /// Takes a call off the list when it is dropped.
 struct Entry<'a, T> {
-    calls: &'a UnderWay<T>,
+    calls: &'a RunningCalls<T>,
     number: u64,
     call: Arc<Call<T>>,
 }
 
-impl<T> UnderWay<T> {
+impl<T> RunningCalls<T> {
     pub(crate) fn new() -> Self {
-        UnderWay(Mutex::new(Calls {
+        RunningCalls(Mutex::new(Calls {
             running: HashMap::new(),
             next: 0,
             ended: None,
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn calls_that_nobody_polls_are_dropped_and_say_so_when_they_are_polled() {
-        let calls = UnderWay::<()>::new();
+    async fn calls_that_are_not_polled_are_dropped_and_fail_when_they_are_polled() {
+        let calls = RunningCalls::<()>::new();
         let alive = Arc::new(());
         let held = alive.clone();
         let call = async move {
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn calls_that_are_over_are_forgotten() {
-        let calls = UnderWay::new();
+        let calls = RunningCalls::new();
         assert_eq!(calls.run(async { 7 }.boxed()).await, Ok(7));
         drop(calls.run(async { 8 }.boxed()));
         assert!(lock(&calls.0).running.is_empty());
