@@ -311,6 +311,7 @@ impl RedlockBuilder {
             prefix: (*self.prefix).into(),
             timeout,
             window: defaults.guard_window,
+            longest_ttl: defaults.longest_ttl,
             participation: self.participation,
         };
         let nodes = RedisNode::set(

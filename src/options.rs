@@ -190,6 +190,8 @@ pub(crate) struct LockOptions {
     pub(crate) retention: Option<Duration>,
     pub(crate) restart_guard: bool,
     pub(crate) guard_window: Duration,
+    /// The longest TTL of a lock. Nodes that may have forgotten locks are left out for that long (W).
+    pub(crate) longest_ttl: Duration,
     pub(crate) backoff: Backoff,
 }
 
@@ -206,6 +208,7 @@ impl Default for LockOptions {
             retention: None,
             restart_guard: true,
             guard_window: DEFAULT_GUARD_WINDOW,
+            longest_ttl: MAX_TTL,
             backoff: Backoff::default(),
         }
     }
@@ -237,11 +240,11 @@ impl LockSettings {
 }
 
 impl LockOptions {
-    /// Returns these options as a manager's defaults. A TTL that is longer than the guard window lengthens it, for all requests of the
-    /// manager: its other locks may live for that long.
+    /// Returns these options as a manager's defaults. Its own TTL may be longer than the guard window. The guard of all its requests is
+    /// then that TTL: its other locks may live for that long.
     pub(crate) fn of_manager(self) -> LockOptions {
         LockOptions {
-            guard_window: self.guard_window.max(self.ttl()),
+            longest_ttl: self.guard_window.max(self.ttl()),
             ..self
         }
     }
@@ -261,10 +264,10 @@ impl LockOptions {
                 window: self.guard_window,
             });
         }
-        if ttl > self.guard_window {
+        if ttl > self.longest_ttl {
             return Err(ConfigError::TtlBeyondGuard {
                 ttl,
-                window: self.guard_window,
+                window: self.longest_ttl,
             });
         }
         // Redis counts in milliseconds. Rounding down keeps the deadline on the safe side.
@@ -291,7 +294,7 @@ impl LockOptions {
             max_hold: self.max_hold,
             fencing: self.fencing,
             retention: self.retention(ttl)?,
-            guard: self.restart_guard.then_some(self.guard_window),
+            guard: self.restart_guard.then_some(self.longest_ttl),
         })
     }
 

@@ -32,7 +32,7 @@ const MOST_TRIES: u32 = 4;
 pub(super) struct Members {
     nodes: Vec<Member>,
     registrar: Registrar,
-    window: Duration,
+    longest_ttl: Duration,
     period: Duration,
     participation: Participation,
     clock: Clock,
@@ -58,7 +58,7 @@ impl Members {
     pub(super) fn new(
         nodes: Vec<Member>,
         prefix: &str,
-        window: Duration,
+        longest_ttl: Duration,
         period: Duration,
         participation: Participation,
         clock: Clock,
@@ -69,7 +69,7 @@ impl Members {
         Members {
             nodes,
             registrar: Registrar::new(prefix),
-            window,
+            longest_ttl,
             period,
             participation,
             clock,
@@ -161,7 +161,7 @@ impl Members {
         for _ in 0..MOST_TRIES {
             let registration = Registration {
                 act,
-                lease: self.window + self.period,
+                lease: self.longest_ttl + self.period,
                 fresh: self.period,
                 view: view.to_string(),
                 compatible: lock(&self.membership).compatible(),

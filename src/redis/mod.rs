@@ -102,8 +102,10 @@ pub(crate) struct Settings {
     pub(crate) prefix: Arc<str>,
     /// How long connecting and probing may take.
     pub(crate) timeout: Duration,
-    /// The guard window, and so the longest TTL that clients use.
+    /// The guard window as it was set: it determines how often the client looks at its nodes.
     pub(crate) window: Duration,
+    /// How long nodes that may have forgotten locks are left out (W).
+    pub(crate) longest_ttl: Duration,
     pub(crate) participation: Participation,
 }
 
@@ -120,6 +122,7 @@ impl RedisNode {
             prefix,
             timeout,
             window,
+            longest_ttl,
             participation,
         } = settings.clone();
         let run_ids = Arc::new(RunIds::default());
@@ -138,7 +141,7 @@ impl RedisNode {
                 time: time.clone(),
                 timeout,
                 look_period,
-                window,
+                window: longest_ttl,
                 rejected_memory: Arc::default(),
                 last_used: Default::default(),
                 opened: Default::default(),
@@ -151,7 +154,7 @@ impl RedisNode {
         let members = Arc::new(Members::new(
             nodes.clone(),
             &prefix,
-            window,
+            longest_ttl,
             look_period,
             participation,
             clock.clone(),

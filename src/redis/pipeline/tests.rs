@@ -23,6 +23,7 @@ async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
         prefix: "quorlock:".into(),
         timeout: TEST_TIMEOUT,
         window: TEST_TIMEOUT,
+        longest_ttl: TEST_TIMEOUT,
         participation: Participation::Full,
     };
     let closed = CancellationToken::new();
