@@ -362,7 +362,12 @@ mod tests {
                 Err(error) => assert!(matches!(error, ConfigError::Ttl { .. }), "{millis}: {error}"),
             }
         }
-        assert!(settings(|o| o.ttl = Some(Duration::MAX)).is_err());
+        let (nano, too_long) = (Duration::from_nanos(1), MAX_TTL + Duration::from_millis(1));
+        for ttl in [Duration::ZERO, nano, MIN_TTL - nano, too_long, Duration::MAX] {
+            let error = settings(|o| o.ttl = Some(ttl)).unwrap_err();
+            assert_eq!(error, ConfigError::Ttl { ttl });
+            assert!(error.to_string().contains(&format!("{ttl:?}")), "{error}");
+        }
         let eaten = settings(|o| o.drift = Drift::from_ppm(2_000_000, Duration::ZERO)).unwrap_err();
         assert_eq!(
             eaten.to_string(),
@@ -414,12 +419,24 @@ mod tests {
     fn budgets_and_holds_are_checked() {
         for budget in [Duration::ZERO, Duration::from_secs(30), Duration::MAX] {
             let error = settings(|o| o.node_budget = Some(budget)).unwrap_err();
-            assert!(matches!(error, ConfigError::NodeBudget { .. }));
+            let ttl = Duration::from_secs(30);
+            assert_eq!(error, ConfigError::NodeBudget { budget, ttl });
+            assert!(error.to_string().contains(&format!("{budget:?}")), "{error}");
         }
         assert_eq!(
             settings(|o| o.max_hold = Some(Duration::ZERO)).unwrap_err(),
             ConfigError::MaxHold
         );
+    }
+
+    #[test]
+    fn retentions_are_checked() {
+        let least = Duration::from_secs(300);
+        for seconds in [0, 299, 3_650 * 24 * 3_600 + 1] {
+            let retention = Duration::from_secs(seconds);
+            let error = settings(|o| o.retention = Some(retention)).unwrap_err();
+            assert_eq!(error, ConfigError::Retention { retention, least });
+        }
     }
 
     #[test]
@@ -437,6 +454,13 @@ mod tests {
                 bytes: MAX_RESOURCE_BYTES + 2
             }
         );
+        assert!(
+            long.to_string().contains("1026") && long.to_string().contains("1024"),
+            "{long}"
+        );
+        let reserved = key("quorlock:", "job#fence").unwrap_err();
+        assert!(matches!(reserved, ConfigError::ReservedName { .. }));
+        assert!(reserved.to_string().contains("#fence"), "{reserved}");
         assert!(check_prefix(&"x".repeat(MAX_PREFIX_BYTES + 1)).is_err());
     }
 }

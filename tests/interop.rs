@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{ask, eventually};
+use common::{ask, eventually, unguarded};
 use quorlock::testbed::Testbed;
 use quorlock::{AcquireError, Lease, Redlock, ReleaseOutcome};
 use rslock::{Lock, LockError, LockManager};
@@ -23,11 +23,8 @@ struct Both {
 impl Both {
     async fn start() -> Both {
         let testbed = Testbed::start(5).await.unwrap();
-        let builder = Redlock::builder()
-            .urls(testbed.urls())
-            .key_prefix("")
-            .restart_guard(false);
-        let ours = builder.ttl(TTL).connect().await.unwrap();
+        let builder = unguarded(testbed.urls()).key_prefix("").ttl(TTL);
+        let ours = builder.connect().await.unwrap();
         let theirs = LockManager::new(testbed.urls());
         Both {
             testbed,

@@ -99,7 +99,7 @@ async fn waiters_move() {
     lead("waits.test", &[at_b]);
     let on_b = builder().guard_window(HOUR).connect().await.unwrap();
     let held = on_b.lock("job").acquire().await.unwrap();
-    let on_a = unguarded([a.url()]).await;
+    let on_a = unguarded([a.url()]).connect().await.unwrap();
     let _held = on_a.lock("job").acquire().await.unwrap();
     lead("waits.test", &[at_a]);
     let redlock = builder().connect().await.unwrap();

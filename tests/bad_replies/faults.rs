@@ -9,7 +9,7 @@ use quorlock::simulation::{Fault, NodeState, Unfit};
 use quorlock::testbed::{Data, Testbed};
 use quorlock::{AcquireError, Redlock};
 
-use crate::common::{eventually, unguarded};
+use crate::common::{connect, eventually, unguarded};
 use crate::targets::liar::Liar;
 use crate::targets::lies::{Then, Told};
 use crate::targets::resp::Value;
@@ -27,10 +27,7 @@ async fn liar(testbed: &Testbed, said: &[u8], then: Then) -> (Liar, Arc<AtomicBo
             bytes: said.clone(),
             then,
         },
-        false => Told {
-            bytes: truth.write(),
-            then: Then::GoOn,
-        },
+        false => Told::says(truth.write()),
     };
     let server = testbed.nodes()[0].direct_addr();
     (Liar::start(server, Box::new(tongue)).await, lying)
@@ -120,7 +117,7 @@ async fn what_makes_no_sense_is_a_fault_with_the_right_name() {
     let judged = table.iter().enumerate().map(async |(row, (said, then, fits))| {
         let resource = format!("r{row}");
         let (liar, lying) = liar(&testbed, said, *then).await;
-        let redlock = unguarded([liar.url()]).await;
+        let redlock = unguarded([liar.url()]).connect().await.unwrap();
         lying.store(true, SeqCst);
         // A busy machine may answer late, so the budget is short only where a time-out is right.
         let budget = match fits(&Fault::Timeout { after: BUDGET }) {
@@ -146,22 +143,17 @@ async fn a_node_that_lies_in_its_greeting_is_down_for_that_reason() {
     let (liar, lying) = liar(&testbed, b"$5\r\nhello\r\n", Then::GoOn).await;
     lying.store(true, SeqCst);
     let mut urls = testbed.urls();
-    let before = unguarded(urls.clone()).await;
+    let before = connect(&testbed).await;
     urls[0] = liar.url();
-    // From the beginning, this looks like a wrong list of nodes: the client does not start.
-    let refused = Redlock::builder()
-        .urls(&urls)
-        .restart_guard(false)
-        .connect()
-        .await
-        .unwrap_err();
+    // What looks like a wrong list of nodes is refused when it is there from the beginning,
+    let refused = unguarded(&urls).connect().await.unwrap_err();
     assert!(
         refused.to_string().contains("INFO could not be read"),
         "{refused}"
     );
     // Later, the node is down.
     lying.store(false, SeqCst);
-    let redlock = unguarded(urls).await;
+    let redlock = unguarded(urls).connect().await.unwrap();
     lying.store(true, SeqCst);
     eventually("down", async || {
         let _ = redlock.lock("r").try_acquire().await;
@@ -182,15 +174,15 @@ async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others()
     let tongue = move |truth: &Value| {
         let mut told = truth.clone();
         match &mut told {
-            // The answer to TIME.
-            Value::Array(items) if matches!(&items[..], [Value::Bulk(_), Value::Bulk(micros)] if micros.len() <= 6) => {
-                if let Value::Bulk(seconds) = &mut items[0] {
+            // TIME.
+            Value::List(b'*', items) if matches!(&items[..], [Value::Text(b'$', _), Value::Text(b'$', micros)] if micros.len() <= 6) => {
+                if let Value::Text(b'$', seconds) = &mut items[0] {
                     let told: i64 = String::from_utf8_lossy(seconds).parse().unwrap();
                     *seconds = (told + CENTURY).to_string().into();
                 }
             }
-            // The answer to an acquire: the counter, started from that clock, and the time.
-            Value::Array(items) => {
+            // An acquire's counter, started from that clock, and the time.
+            Value::List(b'*', items) => {
                 if let [Value::Int(counter), Value::Int(micros)] = &mut items[..] {
                     *micros += CENTURY * 1_000_000;
                     *counter = *micros;
@@ -198,10 +190,7 @@ async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others()
             }
             _ => {}
         }
-        Told {
-            bytes: told.write(),
-            then: Then::GoOn,
-        }
+        Told::says(told.write())
     };
     let testbed = Testbed::builder()
         .nodes(3)
@@ -213,13 +202,13 @@ async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others()
     let mut urls = testbed.urls();
     urls[0] = liar.url();
     testbed.nodes()[2].kill().await.unwrap();
-    let redlock = unguarded(urls).await;
-    // The two nodes agree on nothing.
+    let redlock = unguarded(urls).connect().await.unwrap();
+    // Nothing that the two agree on.
     redlock.lock("r").try_acquire().await.unwrap_err();
     redlock.shutdown().await;
 
     testbed.nodes()[2].restart(Data::Wipe).await.unwrap();
     testbed.nodes()[0].kill().await.unwrap();
-    let honest = unguarded(testbed.urls()).await;
+    let honest = connect(&testbed).await;
     let _ = honest.lock("r").acquire().await.unwrap().release().await;
 }

@@ -86,7 +86,7 @@ async fn clean_ups_end_quietly_when_their_manager_is_gone_and_a_node_stays_away(
     let alarm = alarm::Alarm::set();
     let ttl = Duration::from_millis(300);
     let testbed = quorlock::testbed::Testbed::start(1).await.unwrap();
-    let redlock = common::unguarded(testbed.urls()).await;
+    let redlock = common::connect(&testbed).await;
     let lease = redlock.lock("r").ttl(ttl).acquire().await.unwrap();
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     testbed.nodes()[0].kill().await.unwrap();

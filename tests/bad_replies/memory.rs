@@ -9,7 +9,7 @@ use quorlock::testbed::Testbed;
 
 use crate::common::unguarded;
 use crate::targets::liar::{Liar, Tongue};
-use crate::targets::lies::{Then, Told};
+use crate::targets::lies::Told;
 
 const CHILD: &str = "QUORLOCK_HOSTILE_CHILD";
 /// Far less than the announced lengths, and more than a test needs anyway.
@@ -64,19 +64,13 @@ async fn child() {
     let tongue: Tongue = Box::new(move |truth| {
         truths -= i32::from(truths > 0);
         match truths {
-            0 => Told {
-                bytes: said.to_vec(),
-                then: Then::GoOn,
-            },
-            _ => Told {
-                bytes: truth.write(),
-                then: Then::GoOn,
-            },
+            0 => Told::says(said.to_vec()),
+            _ => Told::says(truth.write()),
         }
     });
     let liar = Liar::start(testbed.nodes()[0].direct_addr(), tongue).await;
     urls[0] = liar.url();
-    let redlock = unguarded(urls).await;
+    let redlock = unguarded(urls).connect().await.unwrap();
     let before = peak();
     for round in 0..10 {
         let lock = redlock.lock(format!("r{round}")).ttl(Duration::from_secs(120));

@@ -3,30 +3,25 @@
 use std::thread;
 use std::time::Duration;
 
-use futures_util::future::FutureExt;
+use futures_util::future::{FutureExt, join_all};
 use quorlock::ReleaseOutcome;
-use tokio::time::timeout;
 
+use crate::common::{eventually, keys};
+use crate::polled::polled;
 use crate::world::{Behaviour, World, behaviours};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
-    behaviours![false;
-        dropping_a_lease_deletes_its_keys,
+    let mut all = behaviours![false;
         dropping_a_lease_outside_of_a_runtime_deletes_its_keys,
         whoever_asks_after_a_drop_is_behind_the_deletion,
         a_lease_outlives_its_manager,
-        dropping_an_acquire_deletes_what_it_may_have_set,
-    ]
+    ];
+    all.extend(behaviours![true; acquires_dropped_at_any_poll_leave_nothing]);
+    all
 }
 
-async fn dropping_a_lease_deletes_its_keys(world: &World) {
-    let resource = world.resource("job");
-    let redlock = world.redlock().await;
-    let lease = redlock.lock(resource.as_str()).acquire().await.unwrap();
-    world.spread(&resource).await;
-    drop(lease);
-    world.gone(&resource).await;
-}
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3_600);
 
 async fn dropping_a_lease_outside_of_a_runtime_deletes_its_keys(world: &World) {
     let resource = world.resource("job");
@@ -83,17 +78,47 @@ async fn a_lease_outlives_its_manager(world: &World) {
     world.gone(&resource).await;
 }
 
-async fn dropping_an_acquire_deletes_what_it_may_have_set(world: &World) {
-    let redlock = world.redlock().await;
-    for _ in 0..10 {
-        let resource = world.resource("job");
-        // One poll sends the request.
-        let lock = redlock.lock(resource.as_str()).ttl(world.ttl());
-        let acquiring = lock.node_budget(world.generous_budget()).acquire();
-        if let Ok(acquired) = timeout(Duration::ZERO, acquiring).await {
-            assert_eq!(acquired.unwrap().release().await, ReleaseOutcome::Released);
+/// Two clients contend, so that calls are dropped in every state: won, lost, waiting for the next attempt. In one round of ten,
+/// a node hangs meanwhile. Every few rounds the lock is another one: what is left on the nodes stays there to be found.
+async fn acquires_dropped_at_any_poll_leave_nothing(world: &World) {
+    let clients = [world.redlock().await, world.redlock().await];
+    let nodes = &world.servers()[..world.live().len()];
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut dropped, mut ended) = (0, 0);
+    for round in 0..250 {
+        let node = &nodes[random.usize(..nodes.len())];
+        let hangs = round % 10 == 0;
+        if hangs {
+            node.stop().unwrap();
         }
-        world.gone(&resource).await;
+        let acquires = clients.each_ref().map(|redlock| {
+            let lock = redlock.lock(format!("job{}", round / 5)).ttl(LONG);
+            let lock = lock.node_budget(Duration::from_millis(500));
+            // The winner keeps its lease while the other one waits.
+            let lock = lock.within(Duration::from_millis(30));
+            polled(lock.acquire(), random.usize(0..6))
+        });
+        match join_all(acquires).await.iter().all(Option::is_none) {
+            true => dropped += 1,
+            false => ended += 1,
+        }
+        if hangs {
+            node.resume().unwrap();
+        }
     }
-    redlock.shutdown().await;
+    if world.all_live() {
+        for redlock in clients {
+            redlock.shutdown().await;
+        }
+        for node in nodes {
+            assert_eq!(keys(node).await, 0);
+        }
+    }
+    for node in nodes {
+        eventually("no lock is left", async || keys(node).await == 0).await;
+    }
+    assert!(
+        dropped > 10 && ended > 10,
+        "one-sided: {dropped} dropped, {ended} not"
+    );
 }

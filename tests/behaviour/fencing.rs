@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, ConfigError, Lease, LockRequest, ReleaseOutcome};
+use quorlock::{AcquireError, Lease, LockRequest, ReleaseOutcome};
 
 use super::exclusion::{calls, difference};
 use crate::common::{ask, eventually};
@@ -18,8 +18,6 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
         counters_are_kept_as_long_as_asked_for,
         lost_counters_start_ahead_of_every_token,
         counters_that_are_no_numbers_are_a_fault_and_leave_no_lock,
-        a_resource_cannot_be_called_like_a_counter,
-        retentions_out_of_bounds_are_refused_with_the_value,
     ]
 }
 
@@ -182,13 +180,14 @@ async fn lost_counters_start_ahead_of_every_token(world: &World) {
 }
 
 async fn counters_that_are_no_numbers_are_a_fault_and_leave_no_lock(world: &World) {
-    for (nonsense, named) in [
-        ("seven", "not an integer"),
-        ("9007199254740991", "fencing counter"),
+    for (write, nonsense, named) in [
+        ("SET", "seven", "not an integer"),
+        ("SET", "9007199254740991", "fencing counter"),
+        ("RPUSH", "seven", "WRONGTYPE"),
     ] {
         let resource = world.resource("job");
         let counter = format!("{resource}#fence");
-        world.tell::<String>("SET", &counter, &[nonsense]).await;
+        world.tell::<redis::Value>(write, &counter, &[nonsense]).await;
         let request = fenced(world, &resource).await.ttl(world.ttl());
         let request = request.node_budget(world.generous_budget());
         match request.try_acquire().await {
@@ -201,34 +200,7 @@ async fn counters_that_are_no_numbers_are_a_fault_and_leave_no_lock(world: &Worl
     }
 }
 
-async fn a_resource_cannot_be_called_like_a_counter(world: &World) {
-    let resource = world.resource("job#fence");
-    let error = fenced(world, &resource).await.acquire().await.unwrap_err();
-    assert!(
-        matches!(&error, AcquireError::Config(ConfigError::ReservedName { .. })),
-        "{error:?}"
-    );
-    assert!(error.to_string().contains("#fence"), "{error}");
-}
-
-async fn retentions_out_of_bounds_are_refused_with_the_value(world: &World) {
-    for seconds in [0, 299, 3_650 * 24 * 3_600 + 1] {
-        let retention = Duration::from_secs(seconds);
-        let request = fenced(world, "job").await.ttl(Duration::from_secs(30));
-        let error = request.counter_retention(retention).acquire().await.unwrap_err();
-        match &error {
-            AcquireError::Config(ConfigError::Retention {
-                retention: named,
-                least,
-            }) => {
-                assert_eq!((*named, *least), (retention, Duration::from_secs(300)));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// Returns the nodes' counts of NOSCRIPT errors.
+/// How many calls the nodes have refused that name a script which they do not know.
 async fn unknown(world: &World) -> Vec<String> {
     let mut refused = Vec::new();
     for url in world.live() {

@@ -18,6 +18,8 @@ mod log;
 mod names;
 mod nodes;
 mod outages;
+#[path = "../common/polled.rs"]
+mod polled;
 mod releasing;
 mod running;
 mod runtimes;

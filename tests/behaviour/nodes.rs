@@ -1,5 +1,7 @@
 //! Servers that may vote, and ways to reach them.
 
+use std::time::Duration;
+
 use quorlock::node::{Fault, NodeState, Unfit};
 use quorlock::testbed::Testbed;
 use quorlock::{ConfigError, ConnectError, Redlock, ReleaseOutcome, Votes};
@@ -138,6 +140,9 @@ async fn nonsense_lists_of_nodes_are_refused() {
     let none: [&str; 0] = [];
     let error = Redlock::connect(none).await.unwrap_err();
     assert!(matches!(error, ConnectError::Config(ConfigError::NoNodes)));
+    let refused = Redlock::builder().url("redis://127.0.0.1:1").ttl(Duration::ZERO);
+    let error = refused.connect().await.unwrap_err();
+    assert!(matches!(error, ConnectError::Config(ConfigError::Ttl { .. })));
     let many = (0..65).map(|port| format!("redis://127.0.0.1:{}", port + 1));
     let error = Redlock::connect(many).await.unwrap_err();
     assert!(error.to_string().contains("65 nodes"), "{error}");
@@ -170,7 +175,7 @@ async fn unix_sockets_work() {
 async fn the_database_number_is_used() {
     let testbed = Testbed::start(1).await.unwrap();
     let url = format!("{}/7", testbed.urls()[0]);
-    let redlock = unguarded([&url]).await;
+    let redlock = unguarded([&url]).connect().await.unwrap();
     let lease = redlock.lock("job").acquire().await.unwrap();
     let exists: [&[u8]; 2] = [b"EXISTS", b"quorlock:job"];
     assert_eq!(ask::<i64>(&url, &exists).await.unwrap(), 1);
@@ -186,7 +191,7 @@ async fn the_database_number_is_used() {
 async fn a_key_prefix_is_used() {
     let testbed = Testbed::start(1).await.unwrap();
     let url = &testbed.urls()[0];
-    let builder = || Redlock::builder().url(url).restart_guard(false);
+    let builder = || unguarded([url]);
     let redlock = builder().key_prefix("app:").connect().await.unwrap();
     let lease = redlock.lock("job").acquire().await.unwrap();
     assert_eq!(ask::<i64>(url, &[b"EXISTS", b"app:job"]).await.unwrap(), 1);

@@ -6,7 +6,7 @@ use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{Data, Testbed};
 use quorlock::{AcquireError, ConnectError, ExtendError, LossReason, Redlock, ReleaseOutcome, Votes};
 
-use crate::common::{LOCK_KEYS, ask, eventually};
+use crate::common::{ask, eventually, keys};
 use crate::world::{Behaviour, Case, World, behaviours, cases};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
@@ -15,6 +15,8 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
         without_a_quorum_waiting_ends_and_names_each_node,
         a_quorum_that_returns_is_used_again,
         a_lease_whose_nodes_die_is_lost_at_its_deadline_with_the_reason,
+        a_lease_whose_nodes_fall_silent_is_lost_at_its_deadline,
+        a_minority_that_hangs_holds_up_no_short_lease,
         without_a_quorum_a_release_is_uncertain,
         without_a_quorum_connecting_fails_in_time_and_names_each_node,
     ]
@@ -141,6 +143,58 @@ async fn a_lease_whose_nodes_die_is_lost_at_its_deadline_with_the_reason(world: 
     assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
 }
 
+/// As in a partition: no node answers, and `lost` needs no answer.
+async fn a_lease_whose_nodes_fall_silent_is_lost_at_its_deadline(world: &World) {
+    let redlock = world.redlock().await;
+    let resource = world.resource("job");
+    let ttl = Duration::from_secs(4);
+    let request = redlock.lock(resource.as_str()).ttl(ttl).node_budget(ttl / 4);
+    let lease = request.forever().acquire().await.unwrap();
+    let acquired_until = lease.deadline();
+    eventually("it is renewed", async || lease.deadline() > acquired_until).await;
+    let nodes = &world.servers()[..world.live().len()];
+    nodes.iter().for_each(|node| node.stop().unwrap());
+    let lead = ttl / 2;
+    let winding_up = async {
+        lease.expiring(lead).await;
+        lease.is_held() && lease.remaining() <= lead
+    };
+    let (winds_up, lost) = tokio::join!(winding_up, lease.lost());
+    assert!(winds_up, "held still, with the lead left to wind up in");
+    assert!(Instant::now() >= lease.deadline());
+    let LossReason::Expired {
+        last_failure: Some(_),
+    } = &lost.reason
+    else {
+        panic!("{lost:?}")
+    };
+    assert!(!lease.is_held());
+    assert_eq!(lease.remaining(), Duration::ZERO);
+    assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
+    nodes.iter().for_each(|node| node.resume().unwrap());
+    redlock.shutdown().await;
+    assert_eq!(world.copies(&resource).await, 0);
+}
+
+/// The TTL is hardly longer than what it takes to find out that a node hangs.
+async fn a_minority_that_hangs_holds_up_no_short_lease(world: &World) {
+    let redlock = world.redlock().await;
+    let hanging = &world.servers()[world.quorum()..world.live().len()];
+    hanging.iter().for_each(|node| node.stop().unwrap());
+    let mut released = 0;
+    for _ in 0..200 {
+        let request = redlock.lock(world.resource("job")).ttl(Duration::from_secs(1));
+        let lease = request.forever().acquire().await.unwrap();
+        released += usize::from(lease.release().await == ReleaseOutcome::Released);
+    }
+    assert!(released > 100, "only {released} of 200 were released in time");
+    hanging.iter().for_each(|node| node.resume().unwrap());
+    redlock.shutdown().await;
+    for node in &world.servers()[..world.live().len()] {
+        assert_eq!(keys(node).await, 0);
+    }
+}
+
 async fn without_a_quorum_a_release_is_uncertain(world: &World) {
     let redlock = world.redlock().await;
     let request = redlock.lock(world.resource("job")).ttl(Duration::from_secs(20));
@@ -161,9 +215,8 @@ async fn without_a_quorum_a_release_is_uncertain(world: &World) {
         }
     }
     redlock.shutdown().await;
-    for url in world.live() {
-        let keys: i64 = ask(url, &[b"EVAL", LOCK_KEYS.as_bytes(), b"0"]).await.unwrap();
-        assert_eq!(keys, 0);
+    for node in &world.servers()[..world.live().len()] {
+        assert_eq!(keys(node).await, 0);
     }
 }
 

@@ -13,7 +13,6 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
     behaviours![false;
-        released_after_its_end_it_was_already_gone,
         released_after_its_key_was_deleted_it_was_already_gone,
         taken_over_it_was_already_gone_and_the_strangers_key_stays,
         a_minority_without_the_key_does_not_matter,
@@ -36,13 +35,6 @@ async fn hold(world: &World, resource: &str, ttl: Duration) -> Lease {
         .unwrap();
     world.spread(resource).await;
     lease
-}
-
-async fn released_after_its_end_it_was_already_gone(world: &World) {
-    let request = short(world.lock("job").await).watchdog(false);
-    let lease = request.acquire().await.unwrap();
-    lease.lost().await;
-    assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
 }
 
 async fn released_after_its_key_was_deleted_it_was_already_gone(world: &World) {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use quorlock::node::{Fault, NodeState};
 use quorlock::{
     AcquireError, ConnectError, ExtendError, Lease, Redlock, RedlockBuilder, ReleaseOutcome, RunError,
 };
@@ -202,6 +203,12 @@ async fn once_its_runtime_has_ended_every_call_says_so(world: &World) {
         let calls = move || {
             let (redlock, mut leases) = ended(builder, &resources, Duration::from_secs(600));
             let (released, extended, lost) = (leases.remove(0), leases.remove(0), leases.remove(0));
+            for node in redlock.nodes() {
+                let NodeState::Down(Fault::Disconnected { reason }) = node.state else {
+                    panic!("{node:?}")
+                };
+                assert!(reason.contains("runtime"), "{reason}");
+            }
             from.block_on(async {
                 let lock = || redlock.lock(resource.as_str());
                 let outcomes = [

@@ -4,7 +4,7 @@ use quorlock::node::Fault;
 use quorlock::testbed::Testbed;
 use quorlock::{AcquireError, ConnectError, Redlock, ReleaseOutcome};
 
-use crate::common::LOCK_KEYS;
+use crate::common::{keys, unguarded};
 use crate::world::{Case, cases};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -53,8 +53,7 @@ async fn a_user_who_may_not_load_scripts_can_lock() {
 
 /// Checks that connecting or the first acquire fails, and that the error lists the needed rights.
 async fn assert_refused(url: &str) {
-    let builder = Redlock::builder().url(url).restart_guard(false);
-    let (text, votes) = match builder.connect().await {
+    let (text, votes) = match unguarded([url]).connect().await {
         Err(ConnectError::NoQuorum { votes, .. }) => (votes.to_string(), votes),
         Err(other) => panic!("{other:?}"),
         Ok(redlock) => match redlock.lock("job").try_acquire().await {
@@ -71,11 +70,7 @@ async fn assert_refused(url: &str) {
 async fn a_user_who_may_not_count_is_told_what_is_missing() {
     let (testbed, url) = with_rights("~quorlock:*", &without(&["+incr"])).await;
     assert_refused(&url).await;
-    let answer = testbed.nodes()[0]
-        .command(&["EVAL", LOCK_KEYS, "0"])
-        .await
-        .unwrap();
-    assert_eq!(answer.as_int(), Some(0));
+    assert_eq!(keys(&testbed.nodes()[0]).await, 0);
 }
 
 async fn a_user_who_may_not_touch_the_keys_is_told_what_is_missing() {

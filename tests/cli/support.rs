@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use quorlock::testbed::{Testbed, Value};
+use quorlock::testbed::Testbed;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
-use crate::common::LOCK_KEYS;
+use crate::common::keys;
 
 /// How long to wait for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -155,10 +155,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: imp
 /// Waits until no node has a lock: deletions may be late.
 pub(crate) async fn free(testbed: &Testbed) {
     for node in testbed.nodes() {
-        eventually("no node has a lock", || async {
-            node.command(&["EVAL", LOCK_KEYS, "0"]).await.unwrap() == Value::Int(0)
-        })
-        .await;
+        eventually("nothing is left on the nodes", async || keys(node).await == 0).await;
     }
 }
 

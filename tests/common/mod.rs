@@ -4,7 +4,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use quorlock::Redlock;
+use quorlock::testbed::{TestNode, Testbed};
+use quorlock::{Redlock, RedlockBuilder};
 use redis::FromRedisValue;
 use tokio::time::{Instant, sleep};
 
@@ -38,12 +39,25 @@ pub(crate) fn unique(what: &str) -> String {
     format!("suite/{}/{what}", uuid::Uuid::new_v4().simple())
 }
 
-/// Lua that counts a node's locks, without counters, records and registrations.
-pub(crate) const LOCK_KEYS: &str = "return #redis.call('KEYS', '*') - #redis.call('KEYS', '*#fence') - #redis.call('KEYS', '*#node') - #redis.call('KEYS', '*#views') - #redis.call('KEYS', '*#client')";
+/// Counts a node's keys of locks. Counters stay when locks go, and so does what nodes are given to remember.
+const LOCK_KEYS: &str = "return #redis.call('KEYS', '*') - #redis.call('KEYS', '*#fence') - #redis.call('KEYS', '*#node') - #redis.call('KEYS', '*#views') - #redis.call('KEYS', '*#client')";
 
-/// Connects a client for locks of up to an hour. The restart guard would leave new servers out for as long.
-pub(crate) async fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Redlock {
+/// Counts the locks that a node has.
+pub(crate) async fn keys(node: &TestNode) -> i64 {
+    let answer = node.command(&["EVAL", LOCK_KEYS, "0"]).await.unwrap();
+    answer.as_int().unwrap()
+}
+
+/// Settings for locks of up to an hour on servers that were just started. The restart guard would leave such servers out for an
+/// hour.
+pub(crate) fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> RedlockBuilder {
     let builder = Redlock::builder().urls(urls).restart_guard(false);
-    let builder = builder.guard_window(Duration::from_secs(3_600));
-    builder.connect_timeout(PATIENCE).connect().await.unwrap()
+    builder
+        .guard_window(Duration::from_secs(3_600))
+        .connect_timeout(PATIENCE)
+}
+
+/// Connects to all nodes of a testbed that was just started.
+pub(crate) async fn connect(testbed: &Testbed) -> Redlock {
+    unguarded(testbed.urls()).connect().await.unwrap()
 }

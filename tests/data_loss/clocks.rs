@@ -7,9 +7,9 @@ use quorlock::testbed::{Data, Testbed};
 use quorlock::{LockRequest, LossReason, Redlock};
 use tokio::time::timeout;
 
-use crate::common::{PATIENCE, eventually};
+use crate::common::{self, PATIENCE, eventually};
 use crate::server::{shift, shifted, tampered};
-use crate::{LONG, all_up, flush, grant, masters, unguarded, unguarded_for};
+use crate::{LONG, WINDOW, all_up, flush, grant, masters, unguarded};
 
 /// A server whose clock can be set while it runs.
 struct Shifted {
@@ -55,7 +55,8 @@ async fn a_node_whose_clock_is_wrong() {
         let (good, bad) = (masters(2).await, Shifted::start().await);
         bad.set(seconds).await;
         let urls = [good.urls(), bad.testbed.urls()].concat();
-        let redlock = unguarded(urls).await;
+        let builder = common::unguarded(urls).guard_window(WINDOW);
+        let redlock = builder.connect().await.unwrap();
         let request = redlock.lock("job").within(Duration::from_secs(30));
         let mut tokens = vec![grant(&request).await, grant(&request).await];
         flush(&bad.testbed.nodes()[0]).await;
@@ -79,7 +80,7 @@ async fn a_node_whose_clock_is_wrong() {
 async fn clocks_that_are_set_back_do_not_set_back_counters() {
     let bad = Shifted::start().await;
     bad.set(10).await;
-    let redlock = unguarded(bad.testbed.urls()).await;
+    let redlock = unguarded(&bad.testbed).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
     let first = grant(&request).await;
     for seconds in [-3_600, 3_600, -7_200, 7_200] {
@@ -154,7 +155,8 @@ async fn clocks_that_are_put_forward_shorten_leases() {
         Shifted::start().await,
     ];
     let urls = nodes.iter().flat_map(|node| node.testbed.urls());
-    let redlock = unguarded_for(LONG, urls).await;
+    let builder = common::unguarded(urls).guard_window(LONG);
+    let redlock = builder.connect().await.unwrap();
     let lock = |name: &str| redlock.lock(name).ttl(Duration::from_secs(60)).watchdog(false);
     let lease = lock("job").acquire().await.unwrap();
     let watched = lock("other").watchdog(true).acquire().await.unwrap();

@@ -13,7 +13,7 @@ use crate::{all_up, chosen, flush, grant, known_to_all, lease, masters, unguarde
 #[tokio::test]
 async fn any_nodes_restarted_without_data() {
     let testbed = masters(3).await;
-    let redlock = unguarded(testbed.urls()).await;
+    let redlock = unguarded(&testbed).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
     for losers in 1..1 << 3 {
         all_up(&redlock, &testbed).await;
@@ -28,8 +28,8 @@ async fn any_nodes_restarted_without_data() {
 #[tokio::test]
 async fn any_nodes_flushed() {
     let testbed = masters(5).await;
-    let redlock = unguarded(testbed.urls()).await;
-    let other = unguarded(testbed.urls()).await;
+    let redlock = unguarded(&testbed).await;
+    let other = unguarded(&testbed).await;
     all_up(&redlock, &testbed).await;
     all_up(&other, &testbed).await;
     for losers in 1..1 << 5 {
@@ -44,8 +44,8 @@ async fn any_nodes_flushed() {
 #[tokio::test]
 async fn any_minority_flushed_under_a_lease() {
     let testbed = masters(5).await;
-    let redlock = unguarded(testbed.urls()).await;
-    let other = unguarded(testbed.urls()).await;
+    let redlock = unguarded(&testbed).await;
+    let other = unguarded(&testbed).await;
     all_up(&redlock, &testbed).await;
     all_up(&other, &testbed).await;
     for losers in (1u32..1 << 5).filter(|losers| losers.count_ones() <= 2) {
@@ -68,8 +68,8 @@ async fn any_minority_flushed_under_a_lease() {
 #[tokio::test]
 async fn a_majority_flushed_under_a_lease_leaves_two_holders_in_order() {
     let testbed = masters(5).await;
-    let redlock = unguarded(testbed.urls()).await;
-    let other = unguarded(testbed.urls()).await;
+    let redlock = unguarded(&testbed).await;
+    let other = unguarded(&testbed).await;
     all_up(&redlock, &testbed).await;
     all_up(&other, &testbed).await;
     for losers in (1u32..1 << 5).filter(|losers| losers.count_ones() >= 3) {
@@ -96,7 +96,7 @@ async fn nodes_restarted_with_old_data() {
         .await
         .unwrap();
     let [a, b, c] = testbed.nodes() else { panic!() };
-    let redlock = unguarded(testbed.urls()).await;
+    let redlock = unguarded(&testbed).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
     all_up(&redlock, &testbed).await;
     // Counters may start at different values. A release makes them agree.

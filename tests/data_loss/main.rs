@@ -31,17 +31,10 @@ pub(crate) fn on(testbed: &Testbed) -> RedlockBuilder {
     builder.ttl(LONG).watchdog(false)
 }
 
-/// Connects a client without the guard.
-pub(crate) async fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Redlock {
-    unguarded_for(WINDOW, urls).await
-}
-
-pub(crate) async fn unguarded_for<U: AsRef<str>>(
-    window: Duration,
-    urls: impl IntoIterator<Item = U>,
-) -> Redlock {
-    let builder = Redlock::builder().urls(urls).guard_window(window);
-    builder.restart_guard(false).connect().await.unwrap()
+/// Connects without the restart guard, and looks at the nodes as often.
+pub(crate) async fn unguarded(testbed: &Testbed) -> Redlock {
+    let builder = common::unguarded(testbed.urls()).guard_window(WINDOW);
+    builder.connect().await.unwrap()
 }
 
 /// Starts masters that do not wait for a disk.

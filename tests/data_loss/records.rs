@@ -86,6 +86,7 @@ async fn what_nodes_remember_are_keys_that_no_lock_can_have() {
     for name in ["#node", "job#node", "#views", "0#client", "job#memory"] {
         let error = redlock.lock(name).try_acquire().await.unwrap_err();
         assert!(matches!(error, AcquireError::Config(_)), "{error}");
+        assert!(error.votes().is_none());
     }
 }
 

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
+use quorlock::ReleaseOutcome;
 use quorlock::testbed::{TestNode, Testbed};
-use quorlock::{Redlock, ReleaseOutcome};
 
-use crate::common::eventually;
+use crate::common::{self, eventually};
 use crate::{all_up, grant, masters, unguarded};
 
 /// `QUORLOCK_RESOURCES` overrides it.
@@ -16,7 +16,7 @@ const AT_A_TIME: usize = 64;
 #[tokio::test]
 async fn a_counter_that_has_expired_starts_ahead_of_where_it_was() {
     let testbed = masters(3).await;
-    let redlock = unguarded(testbed.urls()).await;
+    let redlock = unguarded(&testbed).await;
     all_up(&redlock, &testbed).await;
     let request = redlock
         .lock("job")
@@ -42,11 +42,9 @@ async fn a_counter_that_has_expired_starts_ahead_of_where_it_was() {
 async fn many_resources_locked_once_leave_no_key_and_no_memory() {
     let resources = std::env::var("QUORLOCK_RESOURCES").map_or(RESOURCES, |text| text.parse().unwrap());
     let testbed = masters(3).await;
-    let redlock = Redlock::builder()
-        .urls(testbed.urls())
+    let redlock = common::unguarded(testbed.urls())
         .ttl(Duration::from_secs(1))
-        .counter_retention(Duration::from_secs(10))
-        .restart_guard(false);
+        .counter_retention(Duration::from_secs(10));
     let redlock = redlock.connect().await.unwrap();
     all_up(&redlock, &testbed).await;
     grant(&redlock.lock("first")).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use quorlock::testbed::TestNode;
 use tokio::time::{sleep, timeout};
 
-use crate::common::unguarded;
+use crate::common::connect;
 use crate::measure::Usage;
 use crate::{acquire, nothing_is_left, testbed};
 
@@ -21,7 +21,7 @@ pub(crate) async fn leftovers(leases: usize) {
     let count = leases * 13 / 10;
     let testbed = testbed(3).await;
     let before = Usage::now(&testbed).await;
-    let redlock = unguarded(testbed.urls()).await;
+    let redlock = connect(&testbed).await;
     let own = own_keys(&testbed.nodes()[0]).await;
     let leases = acquire(&redlock, count, TTL).await;
     let held = Usage::now(&testbed).await;

@@ -6,7 +6,7 @@ use quorlock::{Lease, ReleaseOutcome};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::common::unguarded;
+use crate::common::connect;
 use crate::measure::Usage;
 use crate::{AT_A_TIME, acquire, nothing_is_left, testbed};
 
@@ -23,7 +23,7 @@ pub(crate) async fn renewed(count: usize) {
     let ttl = if count < MANY { SHORT_TTL } else { TTL };
     let testbed = testbed(3).await;
     let before = Usage::now(&testbed).await;
-    let redlock = unguarded(testbed.urls()).await;
+    let redlock = connect(&testbed).await;
     let connected = Usage::now(&testbed).await;
     println!("before     {before}\nconnected  {connected}");
 

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use quorlock::testbed::TestNode;
 use tokio::task::JoinSet;
 
-use crate::common::{eventually, unguarded};
+use crate::common::{connect, eventually};
 use crate::measure::Usage;
 use crate::{nothing_is_left, testbed};
 
@@ -17,9 +17,9 @@ const MOST_EACH: u64 = 1 << 20;
 pub(crate) async fn listen() {
     let testbed = testbed(NODES).await;
     let before = Usage::now(&testbed).await;
-    let holder = unguarded(testbed.urls()).await;
+    let holder = connect(&testbed).await;
     let lease = holder.lock("job").acquire().await.unwrap();
-    let managers = join_all((0..MANAGERS).map(|_| unguarded(testbed.urls()))).await;
+    let managers = join_all((0..MANAGERS).map(|_| connect(&testbed))).await;
     for manager in &managers {
         manager.lock("job").try_acquire().await.unwrap_err();
     }

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use quorlock::{Backoff, Redlock};
+use quorlock::Backoff;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::common::unguarded;
 use crate::measure::{Usage, resident};
 use crate::{BUDGET, acquire, nothing_is_left, testbed};
 
@@ -19,10 +20,7 @@ pub(crate) async fn wait(waiters: usize, resources: usize) {
     let testbed = testbed(3).await;
     let before = Usage::now(&testbed).await;
     let pace = PACE * waiters as u32;
-    let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
-    let builder = builder
-        .guard_window(TTL)
-        .backoff(Backoff::new(pace / 2, pace * 2));
+    let builder = unguarded(testbed.urls()).backoff(Backoff::new(pace / 2, pace * 2));
     let redlock = builder.connect().await.unwrap();
     let leases = acquire(&redlock, resources.max(1), TTL).await;
     let held = Usage::now(&testbed).await;

@@ -248,21 +248,6 @@ async fn answers_that_are_there_at_once_take_no_time_and_a_hung_node_none_either
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_is_never_called_held() {
-    for nodes in 1..=5 {
-        for world in worlds(nodes) {
-            if world.contains(&Does::Hold) {
-                continue;
-            }
-            let order: Vec<usize> = (0..nodes).collect();
-            let nodes = world_of(&world, &order);
-            let outcome = attempt(&redlock(&nodes, Redlock::builder())).await;
-            assert!(!matches!(outcome, Err(AcquireError::Held { .. })), "{world:?}");
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn nodes_that_never_confirm_are_asked_until_the_key_has_expired_and_no_longer() {
     let nodes = puppets(3, |_, action| match action {
         Action::Release { .. } => at_once(lost()),

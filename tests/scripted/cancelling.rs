@@ -1,45 +1,13 @@
 //! A call that is dropped at any of its polls leaves no more behind than one that ends.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 use tokio::time::{Instant, sleep};
 
 use crate::nodes::{Server, ms, redlock};
-
-/// Polls the future `polls` times, then drops it.
-struct Impatient<F> {
-    future: Option<Pin<Box<F>>>,
-    polls: usize,
-}
-
-fn impatient<F: Future>(future: F, polls: usize) -> Impatient<F> {
-    Impatient {
-        future: Some(Box::pin(future)),
-        polls,
-    }
-}
-
-impl<F: Future> Future for Impatient<F> {
-    /// `None` if the future was dropped.
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(left) = self.polls.checked_sub(1) else {
-            self.future = None;
-            return Poll::Ready(None);
-        };
-        self.polls = left;
-        match &mut self.future {
-            Some(future) => future.as_mut().poll(cx).map(Some),
-            None => Poll::Ready(None),
-        }
-    }
-}
+use crate::polled::polled;
 
 const TTL: Duration = ms(60_000);
 
@@ -69,7 +37,7 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
         let servers = servers();
         let manager = redlock(&servers, Redlock::builder().ttl(TTL));
         let started = Instant::now();
-        let acquired = impatient(manager.lock("job").acquire(), polls).await;
+        let acquired = polled(manager.lock("job").acquire(), polls).await;
         let done = acquired.is_some();
         drop(acquired);
         manager.shutdown().await;
@@ -90,7 +58,7 @@ async fn an_acquire_kept_at_any_poll_leaves_nothing_after_a_shutdown() {
         let servers = servers();
         let manager = redlock(&servers, Redlock::builder().ttl(TTL));
         let mut kept = Box::pin(manager.lock("job").acquire());
-        let acquired = impatient(&mut kept, polls).await;
+        let acquired = polled(&mut kept, polls).await;
         let started = Instant::now();
         manager.shutdown().await;
         assert!(started.elapsed() < ms(1_000), "after {polls} polls");
@@ -112,7 +80,7 @@ async fn an_acquire_dropped_while_counters_are_raised_leaves_nothing() {
             server.set_counter("quorlock:job", counter);
         }
         let manager = redlock(&servers, Redlock::builder().ttl(TTL));
-        let acquired = impatient(manager.lock("job").acquire(), polls).await;
+        let acquired = polled(manager.lock("job").acquire(), polls).await;
         let done = acquired.is_some();
         drop(acquired);
         manager.shutdown().await;
@@ -133,7 +101,7 @@ async fn an_acquire_that_waits_dropped_at_any_poll_leaves_the_holder_alone() {
         let lease = holder.lock("job").acquire().await.unwrap();
         let waiter = redlock(&servers, Redlock::builder().ttl(TTL));
         let waiting = waiter.lock("job").forever().acquire();
-        assert!(impatient(waiting, polls).await.is_none());
+        assert!(polled(waiting, polls).await.is_none());
         waiter.shutdown().await;
         sleep(ms(100)).await;
         assert!(servers.iter().all(|server| server.keys() == 1));
@@ -151,7 +119,7 @@ async fn a_release_dropped_at_any_poll_goes_on() {
         let manager = redlock(&servers, Redlock::builder().ttl(TTL));
         let lease = manager.lock("job").acquire().await.unwrap();
         let handle = lease.handle();
-        let done = impatient(lease.release(), polls).await;
+        let done = polled(lease.release(), polls).await;
         assert!(!handle.is_held());
         manager.shutdown().await;
         assert_clean(&servers, polls);
@@ -170,7 +138,7 @@ async fn an_extension_dropped_at_any_poll_leaves_the_lease_as_it_was() {
         let lease = manager.lock("job").acquire().await.unwrap();
         let before = lease.deadline();
         sleep(ms(100)).await;
-        let done = impatient(lease.extend(), polls).await;
+        let done = polled(lease.extend(), polls).await;
         assert!(lease.is_held());
         assert_eq!(lease.deadline() > before, done.is_some());
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
@@ -192,7 +160,7 @@ async fn a_run_dropped_at_any_poll_leaves_nothing() {
             sleep(ms(50)).await;
             7
         });
-        let done = impatient(running, polls).await;
+        let done = polled(running, polls).await;
         manager.shutdown().await;
         assert_clean(&servers, polls);
         if let Some(outcome) = done {
@@ -209,7 +177,7 @@ async fn a_shutdown_dropped_at_any_poll_lets_the_clean_ups_go_on() {
         let servers = servers();
         let manager = redlock(&servers, Redlock::builder().ttl(TTL));
         drop(manager.lock("job").acquire().await.unwrap());
-        impatient(manager.shutdown(), polls).await;
+        polled(manager.shutdown(), polls).await;
         sleep(ms(200)).await;
         assert_clean(&servers, polls);
     }

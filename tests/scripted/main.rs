@@ -18,6 +18,8 @@ mod memories;
 mod node_model;
 mod nodes;
 mod own_leftovers;
+#[path = "../common/polled.rs"]
+mod polled;
 mod queueing;
 mod renewing;
 mod splits;

@@ -105,16 +105,14 @@ fn nobody_starves(world: &World, figures: &Figures) {
     }
 }
 
-/// Otherwise it would acquire for ever, and not hear of the other.
+/// A process that drops its leases would go on for ever, and not hear of the other.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_never_has_to_wait_hears_of_one_that_has_to() {
-    for drops in [false, true] {
-        let world = World {
-            drops,
-            ..World::new(&[(1, 1), (30, 1)], 50)
-        };
-        nobody_starves(&world, &world.run().await);
-    }
+    let world = World {
+        drops: true,
+        ..World::new(&[(1, 1), (30, 1)], 50)
+    };
+    nobody_starves(&world, &world.run().await);
 }
 
 /// They have announced that they wait. After the first slot that passes unused, all slots are shortened.

@@ -2,35 +2,27 @@
 #![cfg(feature = "testbed")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod ends;
 mod proxies;
 mod servers;
 
-use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::{PATIENCE, eventually};
 use quorlock::testbed::Testbed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long to wait for what must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to watch for what must not happen. A shorter time can only hide a bug.
+/// Long enough to notice what should not happen. Too short can only miss a bug, not report one.
 pub(crate) const MOMENT: Duration = Duration::from_millis(150);
 
 pub(crate) fn exists(pid: u32) -> bool {
     // A zombie counts as gone.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     !status.is_empty() && !status.contains("State:\tZ")
-}
-
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
-    let give_up = Instant::now() + PATIENCE;
-    while !is().await {
-        assert!(Instant::now() < give_up, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }
 
 pub(crate) async fn read_pong(stream: &mut TcpStream) -> std::io::Result<()> {

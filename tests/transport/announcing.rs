@@ -202,7 +202,7 @@ async fn users_without_the_right_to_listen_or_to_announce_have_locks_all_the_sam
         }
         let mut managers = Vec::new();
         for _ in 0..2 {
-            managers.push(unguarded(&urls).await);
+            managers.push(unguarded(&urls).connect().await.unwrap());
         }
         let warned = managers[0].nodes().iter().any(
             |node| matches!(&node.state, quorlock::node::NodeState::Up { warnings } if warnings.iter().any(|warning| warning.contains("+publish"))),

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use quorlock::node::{Fault, NodeState};
+use quorlock::node::Fault;
 use quorlock::testbed::{Data, Testbed};
-use quorlock::{AcquireError, Redlock, ReleaseOutcome};
+use quorlock::{Redlock, ReleaseOutcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use crate::common::unguarded;
 use crate::log::Log;
 use crate::{PATIENCE, connect, eventually, grants, is_up, keys, only_fault, testbed};
 
@@ -82,11 +83,8 @@ async fn a_node_that_was_killed_is_a_fault_at_once_and_nothing_waits_for_its_ret
 #[tokio::test]
 async fn an_idle_connection_that_leads_nowhere_is_given_up() {
     let testbed = testbed(1, true).await;
-    let redlock = Redlock::builder()
-        .urls(testbed.urls())
-        .guard_window(Duration::from_secs(3))
-        .restart_guard(false);
-    let redlock = redlock.connect().await.unwrap();
+    let builder = unguarded(testbed.urls()).guard_window(Duration::from_secs(3));
+    let redlock = builder.connect().await.unwrap();
     let proxy = testbed.nodes()[0].proxy().unwrap();
     proxy.blackhole();
     eventually("the connection is given up", async || !is_up(&redlock, 0)).await;
@@ -102,10 +100,7 @@ async fn an_idle_connection_that_leads_nowhere_is_given_up() {
 async fn a_long_time_to_connect_does_not_keep_a_hung_connection() {
     let testbed = testbed(1, false).await;
     let node = &testbed.nodes()[0];
-    let builder = Redlock::builder()
-        .urls(testbed.urls())
-        .connect_timeout(Duration::from_secs(60))
-        .restart_guard(false);
+    let builder = unguarded(testbed.urls()).connect_timeout(Duration::from_secs(60));
     let redlock = builder.connect().await.unwrap();
     node.stop().unwrap();
     let lock = redlock.lock("x").node_budget(Duration::from_millis(100));
@@ -303,23 +298,7 @@ async fn long_budgets_of_all_callers_do_not_hide_a_hung_connection() {
     testbed.nodes()[2].resume().unwrap();
 }
 
-/// Connections live on their manager's runtime. Once that has ended, nodes are out of reach and say why.
-#[test]
-fn nodes_whose_runtime_has_ended_are_out_of_reach() {
-    let home = tokio::runtime::Runtime::new().unwrap();
-    let abroad = tokio::runtime::Runtime::new().unwrap();
-    let testbed = home.block_on(testbed(1, false));
-    let redlock = home.block_on(connect(&testbed));
-    drop(home);
-    let NodeState::Down(Fault::Disconnected { reason }) = redlock.nodes()[0].state.clone() else {
-        panic!("{:?}", redlock.nodes());
-    };
-    assert!(reason.contains("runtime"), "{reason}");
-    let error = abroad.block_on(redlock.lock("x").try_acquire()).unwrap_err();
-    assert!(matches!(error, AcquireError::RuntimeEnded), "{error}");
-}
-
-/// A connection may end after any number of answers. The next attempt must not wait for the connect timeout.
+/// Whatever has been answered by then. Otherwise the node would be out for as long as connecting may take.
 #[tokio::test]
 async fn a_connection_that_ends_while_it_is_made_is_followed_by_another() {
     let testbed = testbed(1, false).await;
@@ -334,10 +313,8 @@ async fn a_connection_that_ends_while_it_is_made_is_followed_by_another() {
                 tokio::spawn(carry_answers(client, server, answers));
             }
         });
-        let builder = Redlock::builder()
-            .url(url)
-            .connect_timeout(Duration::from_secs(60));
-        let connected = timeout(PATIENCE, builder.restart_guard(false).connect()).await;
+        let builder = unguarded([url]).connect_timeout(Duration::from_secs(60));
+        let connected = timeout(PATIENCE, builder.connect()).await;
         connected
             .unwrap_or_else(|_| panic!("not connected, round {round}"))
             .unwrap();

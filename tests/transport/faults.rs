@@ -28,7 +28,7 @@ struct World {
 impl World {
     async fn start(nodes: usize) -> World {
         let testbed = testbed(nodes, false).await;
-        let redlock = unguarded(&testbed.urls()[..1]).await;
+        let redlock = unguarded(&testbed.urls()[..1]).connect().await.unwrap();
         let digest = tell(&testbed.nodes()[0], &["SCRIPT", "LOAD", RAISED]).await;
         World {
             testbed,

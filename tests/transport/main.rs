@@ -10,15 +10,14 @@ mod credentials;
 mod faults;
 #[path = "../common/log.rs"]
 mod log;
-mod raises;
 mod requests;
 mod rights;
 mod silent;
 mod stopped;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::LOCK_KEYS;
+use common::{connect, eventually, keys};
 use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{AcquireError, Redlock};
@@ -39,14 +38,7 @@ pub(crate) async fn testbed(nodes: usize, proxies: bool) -> Testbed {
     testbed
 }
 
-/// Connects a client for locks of up to an hour.
-pub(crate) async fn connect(testbed: &Testbed) -> Redlock {
-    let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
-    let builder = builder.guard_window(Duration::from_secs(3_600));
-    builder.connect().await.unwrap()
-}
-
-/// Returns how often the server has executed a command, also in scripts. Redis 6.2 counts `SCRIPT LOAD` as `SCRIPT`.
+/// How often the server has executed a command, from scripts too. Redis 6.2 counts `SCRIPT LOAD` as `SCRIPT`.
 pub(crate) async fn calls(node: &TestNode, command: &str) -> u64 {
     let stats = node.command(&["INFO", "commandstats"]).await.unwrap();
     let stats = stats.as_str().unwrap();
@@ -62,23 +54,6 @@ pub(crate) async fn calls(node: &TestNode, command: &str) -> u64 {
 /// Returns how many locks with a token were granted. The library uses `INCR` for nothing else.
 pub(crate) async fn grants(node: &TestNode) -> u64 {
     calls(node, "incr").await
-}
-
-pub(crate) async fn keys(node: &TestNode) -> i64 {
-    node.command(&["EVAL", LOCK_KEYS, "0"])
-        .await
-        .unwrap()
-        .as_int()
-        .unwrap()
-}
-
-/// Waits until `test` is true. Panics after `PATIENCE`.
-pub(crate) async fn eventually(what: &str, mut test: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !test().await {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 pub(crate) fn is_up(redlock: &Redlock, number: usize) -> bool {

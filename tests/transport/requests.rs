@@ -7,9 +7,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
-use quorlock::ReleaseOutcome;
-use quorlock::node::Fault;
-use quorlock::testbed::{TestNode, Value};
+use quorlock::node::{Fault, Reply};
+use quorlock::testbed::{TestNode, Testbed, Value};
+use quorlock::{AcquireError, NodeVote, ReleaseOutcome};
 use tokio::task::JoinSet;
 
 use crate::common::unguarded;
@@ -40,7 +40,28 @@ async fn a_request_that_a_stopped_server_finds_later_refuses_itself() {
     assert_eq!(keys(node).await, 0);
 }
 
-/// A late extension would prolong a key that no client cleans up (A9).
+/// A6: the others decide the attempt, and the stopped server grants in time what it is asked for.
+#[tokio::test]
+async fn what_a_stopped_server_grants_after_the_verdict_is_deleted() {
+    for fencing in [true, false] {
+        let testbed = testbed(3, false).await;
+        let redlock = connect(&testbed).await;
+        for node in &testbed.nodes()[1..] {
+            node.command(&["SET", "quorlock:late", "somebody"]).await.unwrap();
+        }
+        let stopped = &testbed.nodes()[0];
+        stopped.stop().unwrap();
+        let lock = redlock.lock("late").fencing(fencing).ttl(Duration::from_secs(60));
+        let error = lock.node_budget(PATIENCE).try_acquire().await.unwrap_err();
+        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+        stopped.resume().unwrap();
+        redlock.shutdown().await;
+        assert_eq!(keys(stopped).await, 0);
+        assert_eq!(grants(stopped).await, u64::from(fencing), "this shows nothing");
+    }
+}
+
+/// A9: or it would let a key live on for which nobody cleans up any more.
 #[tokio::test]
 async fn an_extension_that_a_stopped_server_finds_later_refuses_itself() {
     let testbed = testbed(1, false).await;
@@ -106,31 +127,7 @@ async fn a_connection_cut_in_the_middle_of_an_attempt_sends_nothing_again() {
     }
 }
 
-/// The bytes are held back until the client has connected again.
-#[tokio::test]
-async fn a_blackholed_attempt_takes_no_effect_when_the_network_heals() {
-    let testbed = testbed(1, true).await;
-    let node = &testbed.nodes()[0];
-    let proxy = node.proxy().unwrap();
-    let redlock = connect(&testbed).await;
-    proxy.blackhole_to_server();
-    let lock = || {
-        redlock
-            .lock("hole")
-            .ttl(Duration::from_secs(60))
-            .node_budget(Duration::from_millis(100))
-    };
-    let error = lock().try_acquire().await.unwrap_err();
-    assert!(matches!(only_fault(&error), Fault::Timeout { .. }), "{error}");
-    eventually("the connection is given up", async || !is_up(&redlock, 0)).await;
-    proxy.heal();
-    eventually("the node is back", async || is_up(&redlock, 0)).await;
-    redlock.shutdown().await;
-    assert_eq!(grants(node).await, 0);
-    assert_eq!(keys(node).await, 0);
-}
-
-/// The same on one connection: the network heals earlier.
+/// The network heals before anybody has noticed.
 #[tokio::test]
 async fn a_request_held_up_on_its_way_for_longer_than_its_budget_is_refused() {
     let testbed = testbed(1, true).await;
@@ -271,7 +268,8 @@ async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
         "+@all",
     ];
     assert_eq!(node.command(&rights).await.unwrap().as_str(), Some("OK"));
-    let redlock = unguarded([format!("redis://app:pw@{}", node.addr())]).await;
+    let builder = unguarded([format!("redis://app:pw@{}", node.addr())]);
+    let redlock = builder.connect().await.unwrap();
     let lock = |name: String| {
         redlock
             .lock(name)
@@ -305,4 +303,49 @@ async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
     redlock.shutdown().await;
     assert_eq!(keys(node).await, 0);
     assert!(early < 600, "{early} of 6000 rounds show nothing");
+}
+
+/// F3: servers that forget the script at any moment, in the second round too, are sent its text.
+#[tokio::test]
+async fn a_second_round_survives_scripts_being_flushed() {
+    let testbed = Testbed::builder()
+        .nodes(3)
+        .arg("appendfsync", "no")
+        .start()
+        .await
+        .unwrap();
+    // Before, counters are started anew with each grant, and so agree.
+    for node in testbed.nodes() {
+        eventually("the node has been up for a while", async || {
+            let info = node.command(&["INFO", "server"]).await.unwrap();
+            let mut lines = info.as_str().unwrap().lines();
+            let uptime = lines.find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+            uptime.unwrap().parse::<u64>().unwrap() >= 4
+        })
+        .await;
+    }
+    let redlock = connect(&testbed).await;
+    let (mut latest, mut raised) = (None, 0);
+    for round in 0..200 {
+        let lease = redlock.lock("job").acquire().await.unwrap();
+        assert!(latest < lease.fencing_token(), "{latest:?}, then {lease:?}");
+        latest = lease.fencing_token();
+        let is_raised = |vote: &NodeVote| matches!(vote.answer, Some(Ok(Reply::Raised { .. })));
+        raised += lease.votes().iter().filter(|vote| is_raised(vote)).count();
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+        // One node is ahead of the others from here on, and all forget.
+        let ahead = &testbed.nodes()[round % 3];
+        ahead
+            .command(&["INCRBY", "quorlock:job#fence", "5"])
+            .await
+            .unwrap();
+        for node in testbed.nodes() {
+            node.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+        }
+    }
+    assert!(raised > 50, "{raised} raises: this shows little");
+    redlock.shutdown().await;
+    for node in testbed.nodes() {
+        assert_eq!(keys(node).await, 0);
+    }
 }

@@ -44,7 +44,8 @@ async fn a_forbidden_key_does_not_spoil_the_locks_of_others() {
         "+@all",
     ];
     assert_eq!(node.command(&rights).await.unwrap().as_str(), Some("OK"));
-    let redlock = unguarded([format!("redis://app:pw@{}", node.addr())]).await;
+    let builder = unguarded([format!("redis://app:pw@{}", node.addr())]);
+    let redlock = builder.connect().await.unwrap();
     for _ in 0..5 {
         let mut attempts = tokio::task::JoinSet::new();
         for number in 0..64 {

@@ -1,19 +1,19 @@
 //! One name in two databases is two locks, with separate announcements.
 
 use futures_util::StreamExt;
+use quorlock::ReleaseOutcome;
 use quorlock::testbed::Testbed;
-use quorlock::{Redlock, ReleaseOutcome};
 use tokio::time::timeout;
 
-use crate::common::{PATIENCE, eventually};
+use crate::common::{PATIENCE, eventually, unguarded};
 
 #[tokio::test]
 async fn who_waits_in_one_database_hears_no_release_in_another() {
     let testbed = Testbed::start(1).await.unwrap();
     let node = &testbed.nodes()[0];
     let in_database = async |number: usize| {
-        let builder = Redlock::builder().url(format!("{}/{number}", node.url()));
-        builder.restart_guard(false).connect().await.unwrap()
+        let url = format!("{}/{number}", node.url());
+        unguarded([url]).connect().await.unwrap()
     };
     let (zero, waiter, one) = (in_database(0).await, in_database(0).await, in_database(1).await);
     let held = zero.lock("job").acquire().await.unwrap();

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use quorlock::ReleaseOutcome;
 use quorlock::testbed::{TestNode, Testbed};
-use quorlock::{Redlock, ReleaseOutcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use crate::common::{PATIENCE, eventually, unguarded};
+use crate::common::{PATIENCE, connect, eventually, unguarded};
 use crate::{flush, info};
 
 /// Returns the milliseconds that the counter has left; `None` if it never expires.
@@ -26,8 +26,9 @@ async fn a_longer_retention_lengthens_the_life_of_the_counter_and_no_shorter_one
     const HOUR: Duration = Duration::from_secs(3_600);
     let testbed = Testbed::start(1).await.unwrap();
     let node = &testbed.nodes()[0];
-    let redlock = unguarded(testbed.urls()).await;
-    eventually("the node has been up for 5 s", async || {
+    let redlock = connect(&testbed).await;
+    // Counters from before the start of the node would be started anew.
+    eventually("the node was started a while ago", async || {
         info(node, "uptime_in_seconds").await.parse::<u32>().unwrap() >= 5
     })
     .await;
@@ -86,14 +87,9 @@ async fn memory_that_is_lost_just_after_counters_were_started() {
             slow_answers(node.direct_addr(), Duration::from_millis(900)).await
         ));
     }
-    // This client waits for such answers.
-    let builder = Redlock::builder()
-        .urls(&far)
-        .restart_guard(false)
-        .ttl(Duration::from_secs(30));
-    let builder = builder.connect_timeout(Duration::from_secs(30));
-    let far = builder.connect().await.unwrap();
-    let near = unguarded(testbed.urls()).await;
+    // One that waits that long for answers.
+    let far = unguarded(&far).connect().await.unwrap();
+    let near = connect(&testbed).await;
     let before = near.lock("job").acquire().await.unwrap();
     let first = before.fencing_token().unwrap();
     assert_eq!(before.release().await, ReleaseOutcome::Released);

@@ -9,6 +9,16 @@ pub(crate) struct Told {
     pub(crate) then: Then,
 }
 
+impl Told {
+    /// Says this, and goes on.
+    pub(crate) fn says(bytes: Vec<u8>) -> Told {
+        Told {
+            bytes,
+            then: Then::GoOn,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Then {
     GoOn,
@@ -66,10 +76,7 @@ const LENGTHS: [i64; 8] = [1_000_000_000, -2, i64::MAX, 1 << 32, 536_870_912, 1,
 const DEEPEST: usize = 60;
 
 pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
-    let says = |bytes: Vec<u8>| Told {
-        bytes,
-        then: Then::GoOn,
-    };
+    let says = Told::says;
     let mut truth = truth.clone();
     match bytes.byte() % KINDS {
         0 => says(truth.write()),
@@ -86,7 +93,7 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
         }
         3 => {
             let code = ERRORS[usize::from(bytes.byte()) % ERRORS.len()];
-            says(Value::Error(code.into()).write())
+            says(Value::Line(b'-', code.into()).write())
         }
         4 => says(RESP3[usize::from(bytes.byte()) % RESP3.len()].into()),
         // Announced, and not sent.
@@ -111,13 +118,13 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
             let depth = usize::from(bytes.byte()) % DEEPEST;
             says(
                 (0..depth)
-                    .fold(truth, |inner, _| Value::Array(vec![inner]))
+                    .fold(truth, |inner, _| Value::List(b'*', vec![inner]))
                     .write(),
             )
         }
         // A list of another length.
         10 => {
-            if let Value::Array(items) = &mut truth {
+            if let Value::List(b'*', items) = &mut truth {
                 let item = items.first().cloned().unwrap_or(Value::Null);
                 items.resize(usize::from(bytes.byte()) % 8, item);
             }
@@ -125,10 +132,10 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
         }
         // Another time: the last two items of a list.
         11 => {
-            if let Value::Array(items) = &mut truth {
+            if let Value::List(b'*', items) = &mut truth {
                 let count = items.len();
                 for item in items.iter_mut().skip(count.saturating_sub(2)) {
-                    *item = Value::Bulk(bytes.number().to_string().into());
+                    *item = Value::Text(b'$', bytes.number().to_string().into());
                 }
             }
             says(truth.write())
@@ -160,7 +167,7 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
         }
         _ => {
             let count = usize::from(bytes.byte());
-            says(Value::Bulk(bytes.take(count).to_vec()).write())
+            says(Value::Text(b'$', bytes.take(count).to_vec()).write())
         }
     }
 }
@@ -169,21 +176,21 @@ fn thing(bytes: &mut Bytes<'_>) -> Value {
     match bytes.byte() % 8 {
         0 => Value::Null,
         1 => Value::Int(bytes.number()),
-        2 => Value::Bulk(bytes.number().to_string().into()),
-        3 => Value::Bulk(vec![0xff, 0xfe, 0x00, 0xc3]),
-        4 => Value::Array(Vec::new()),
-        5 => Value::Array(vec![Value::Null; usize::from(bytes.byte())]),
-        6 => Value::Simple(b"OK".to_vec()),
-        _ => Value::Bulk(vec![b'x'; usize::from(bytes.byte()) * 257]),
+        2 => Value::Text(b'$', bytes.number().to_string().into()),
+        3 => Value::Text(b'$', vec![0xff, 0xfe, 0x00, 0xc3]),
+        4 => Value::List(b'*', Vec::new()),
+        5 => Value::List(b'*', vec![Value::Null; usize::from(bytes.byte())]),
+        6 => Value::Line(b'+', b"OK".to_vec()),
+        _ => Value::Text(b'$', vec![b'x'; usize::from(bytes.byte()) * 257]),
     }
 }
 
 fn with_field(info: &Value, name: &str, value: &Value) -> Value {
-    let Value::Bulk(text) = info else {
+    let Value::Text(b'$', text) = info else {
         return info.clone();
     };
     let value = match value {
-        Value::Bulk(text) | Value::Simple(text) => String::from_utf8_lossy(text).into_owned(),
+        Value::Text(b'$', text) | Value::Line(b'+', text) => String::from_utf8_lossy(text).into_owned(),
         Value::Int(number) => number.to_string(),
         _ => String::new(),
     };
@@ -192,5 +199,5 @@ fn with_field(info: &Value, name: &str, value: &Value) -> Value {
         Some((field, _)) if field == name => format!("{field}:{value}\r\n"),
         _ => format!("{line}\r\n"),
     };
-    Value::Bulk(text.lines().map(line).collect::<String>().into_bytes())
+    Value::Text(b'$', text.lines().map(line).collect::<String>().into_bytes())
 }

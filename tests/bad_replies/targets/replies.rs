@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::bytes::Bytes;
 use super::liar::Liar;
-use super::lies::{Then, Told, tell};
+use super::lies::{Told, tell};
 use super::resp::Value;
 
 pub(crate) const NODES: usize = 3;
@@ -102,10 +102,7 @@ impl Plan<'_> {
             let truth = &as_if_all_were_kept(truth);
             if truths > 0 || lies.is_empty() || (at >= lies.len() && !again) {
                 truths = truths.saturating_sub(1);
-                return Told {
-                    bytes: truth.write(),
-                    then: Then::GoOn,
-                };
+                return Told::says(truth.write());
             }
             if at >= lies.len() {
                 at = 0;
@@ -122,8 +119,8 @@ impl Plan<'_> {
 /// Lets the server claim `appendfsync always`: clients then ask it for more when they connect.
 fn as_if_all_were_kept(truth: &Value) -> Value {
     match truth {
-        Value::Array(items) if items.last() == Some(&Value::Bulk(WRITES.into())) => {
-            Value::Array(vec![items[0].clone(), Value::Bulk("always".into())])
+        Value::List(b'*', items) if items.last() == Some(&Value::Text(b'$', WRITES.into())) => {
+            Value::List(b'*', vec![items[0].clone(), Value::Text(b'$', "always".into())])
         }
         other => other.clone(),
     }
