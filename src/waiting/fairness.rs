@@ -18,7 +18,7 @@ const SHORTEST_SLOT: Duration = Duration::from_millis(5);
 /// How much later than all others a process asks after its turn.
 const BEHIND_ALL: Duration = Duration::from_millis(2);
 /// A process ignores roll calls for this time after it said that it waits: a process that cannot listen calls at each release.
-const ROLL_CALLS_IGNORED_FOR: Duration = Duration::from_millis(50);
+const ROLL_CALL_PAUSE: Duration = Duration::from_millis(50);
 /// A waiting process says so again after this time, which doubles each time up to the longest: another process may not have
 /// listened yet, and calls no roll if it knows of others.
 const FIRST_REPEAT: Duration = Duration::from_millis(100);
@@ -247,10 +247,7 @@ impl Fairness {
 
     /// Makes this process say again that it waits. A release named no process, so its sender may not know of this one.
     fn call_roll(&mut self, now: Instant) {
-        if self
-            .announced_at
-            .is_none_or(|at| now - at >= ROLL_CALLS_IGNORED_FOR)
-        {
+        if self.announced_at.is_none_or(|at| now - at >= ROLL_CALL_PAUSE) {
             self.has_announced = false;
         }
     }
@@ -481,7 +478,7 @@ mod tests {
         assert!(fairness.next_wait_notice(start).is_none());
         fairness.heard_release(free(1, 1, None), start);
         assert!(fairness.next_wait_notice(start).is_none());
-        let later = start + ROLL_CALLS_IGNORED_FOR;
+        let later = start + ROLL_CALL_PAUSE;
         fairness.heard_release(free(1, 2, successor(2, 5)), later);
         assert!(fairness.next_wait_notice(later).is_none());
         for (kind, is_answered) in [(ReleaseKind::Abandoned, false), (ReleaseKind::HandedOver, true)] {

@@ -36,7 +36,6 @@ pub(crate) struct QueueId {
     ttl: Duration,
     node_budget: Duration,
     fencing: bool,
-    guard: Option<Duration>,
 }
 
 impl QueueId {
@@ -46,7 +45,6 @@ impl QueueId {
             ttl: settings.ttl,
             node_budget: settings.node_budget,
             fencing: settings.fencing,
-            guard: settings.guard,
         }
     }
 }

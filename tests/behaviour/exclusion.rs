@@ -77,7 +77,7 @@ async fn the_second_client_is_refused_with_what_every_node_said(world: &World) {
     assert!(votes.longest_remaining().unwrap() <= lease.ttl());
     let text = error.to_string();
     assert!(
-        text.contains(&resource) && text.contains("held by someone else"),
+        text.contains(&resource) && text.contains("already held"),
         "{text}"
     );
 

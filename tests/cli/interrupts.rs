@@ -7,7 +7,7 @@ use quorlock::testbed::Testbed;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
-use crate::support::{Group, Running, free, holder, with};
+use crate::support::{Group, Running, eventually, free, holder, with};
 use crate::terminal::Terminal;
 use crate::testbed;
 
@@ -131,6 +131,8 @@ async fn without_a_terminal_shells_end_as_with_flock() {
                 let pid = i32::try_from(running.child.id().unwrap()).unwrap();
                 let group = Group(Pid::from_raw(pid).unwrap());
                 assert_eq!(running.line().await, "ready");
+                // A shell that is interrupted before it waits for the command may go on.
+                eventually("the shell waits", || async { sleeps(pid) }).await;
                 kill_process_group(group.0, signal).unwrap();
                 let rest = running.rest().await;
                 ends.push((running.end().await.0, rest));
@@ -194,4 +196,10 @@ async fn bench_dies_of_the_interrupt_and_shows_what_it_has() {
     running.signal(Signal::INT);
     let status = running.child.wait().await.unwrap();
     assert_eq!(status.signal(), Some(2));
+}
+
+/// Returns whether the process waits for something.
+fn sleeps(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.contains("State:\tS")
 }

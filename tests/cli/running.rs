@@ -319,7 +319,7 @@ async fn a_held_lock_is_said_to_be_held() {
         .await;
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(75), "{said}");
-        assert!(said.contains("is held"), "{said}");
+        assert!(said.contains("is already held"), "{said}");
         assert_eq!(said.contains("waiting:"), waiting.len() > 1, "{said}");
         assert!(output.stdout.is_empty());
     }

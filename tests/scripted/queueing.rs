@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quorlock::simulation::{Action, Fault, Reply};
-use quorlock::{AcquireError, Redlock, ReleaseOutcome};
+use quorlock::{AcquireError, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -273,35 +273,6 @@ async fn those_who_cannot_have_it_hold_up_nobody_who_can() {
     }
     waiting.abort_all();
     while waiting.join_next().await.is_some() {}
-}
-
-/// The nodes restarted ten minutes ago. The first waiter's guard lasts an hour, that of the others is over.
-#[tokio::test(start_paused = true)]
-async fn nobody_waits_for_the_restart_guard_of_another() {
-    let up = Duration::from_secs(600);
-    let nodes = puppets(3, move |_, action| match action {
-        Action::Acquire {
-            guard: Some(guard), ..
-        } if up < guard => at_once(Err(Fault::Restarted {
-            ago: up,
-            remaining: guard - up,
-        })),
-        action => at_once(Ok(yes(action))),
-    });
-    let redlock = redlock(&nodes, Redlock::builder().ttl(Duration::from_secs(3_600)));
-    let front = tokio::spawn(redlock.lock("job").forever().acquire());
-    sleep(ms(50)).await;
-    let mut behind: JoinSet<_> = (0..10)
-        .map(|_| {
-            let lock = redlock.lock("job").ttl(ms(30_000)).within(ms(10_000));
-            async move { lock.acquire().await.unwrap().release().await }
-        })
-        .collect();
-    while let Some(outcome) = behind.join_next().await {
-        assert_eq!(outcome.unwrap(), ReleaseOutcome::Released);
-    }
-    assert!(!front.is_finished());
-    front.abort();
 }
 
 /// A waiter behind gets the first waiter's last answer. The remaining time in it has been counted down since.
