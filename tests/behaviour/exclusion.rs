@@ -169,14 +169,8 @@ async fn clients_that_collide_never_both_win(world: &World) {
 /// Returns how often each live server has executed `command`.
 pub(crate) async fn calls(world: &World, command: &str) -> Vec<u64> {
     let mut counts = Vec::new();
-    for url in world.live() {
-        let info: String = crate::common::ask(url, &[b"INFO", b"commandstats"])
-            .await
-            .unwrap();
-        let line = info
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-        counts.push(line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap()));
+    for node in &world.servers()[..world.live().len()] {
+        counts.push(crate::common::calls(node, command).await);
     }
     counts
 }

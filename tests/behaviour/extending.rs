@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorlock::{ExtendError, Lease, LossReason, ReleaseOutcome};
+use quorlock::{ExtendError, LossReason, ReleaseOutcome};
 
 use crate::common::eventually;
 use crate::world::{Behaviour, World, behaviours, short};
@@ -19,23 +19,9 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
 
 const TTL: Duration = Duration::from_secs(30);
 
-async fn hold(world: &World, resource: &str) -> Lease {
-    let lease = world
-        .redlock()
-        .await
-        .lock(resource)
-        .ttl(TTL)
-        .watchdog(false)
-        .acquire()
-        .await
-        .unwrap();
-    world.spread(resource).await;
-    lease
-}
-
 async fn extending_moves_the_deadline_and_the_expiry_on_the_nodes(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource).await;
+    let lease = world.hold(&resource, TTL).await;
     let acquired_until = lease.deadline();
     world.tell::<i64>("PEXPIRE", &resource, &["9000"]).await;
 
@@ -53,7 +39,7 @@ async fn extending_moves_the_deadline_and_the_expiry_on_the_nodes(world: &World)
 
 async fn extending_never_shortens(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource).await;
+    let lease = world.hold(&resource, TTL).await;
     world.tell::<i64>("PEXPIRE", &resource, &["600000"]).await;
     let before = lease.deadline();
     lease.extend().await.unwrap();
@@ -66,7 +52,7 @@ async fn extending_never_shortens(world: &World) {
 
 async fn extending_after_the_keys_are_gone_is_a_loss_at_once_and_does_not_bring_them_back(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource).await;
+    let lease = world.hold(&resource, TTL).await;
     world.delete(&resource).await;
     let error = lease.extend().await.unwrap_err();
     let ExtendError::Lost(lost) = &error else {
@@ -86,7 +72,7 @@ async fn extending_after_the_keys_are_gone_is_a_loss_at_once_and_does_not_bring_
 
 async fn extending_after_a_takeover_is_a_loss_and_leaves_the_stranger_alone(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource).await;
+    let lease = world.hold(&resource, TTL).await;
     world
         .tell::<String>("SET", &resource, &["stranger", "PX", "20000"])
         .await;

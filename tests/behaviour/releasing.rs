@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::poll;
-use quorlock::{AcquireError, Lease, ReleaseOutcome, RunError};
+use quorlock::{AcquireError, ReleaseOutcome, RunError};
 use tokio::time::timeout;
 
 use crate::world::{Behaviour, SHORT, World, behaviours, short};
@@ -23,23 +23,9 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
     ]
 }
 
-async fn hold(world: &World, resource: &str, ttl: Duration) -> Lease {
-    let lease = world
-        .redlock()
-        .await
-        .lock(resource)
-        .ttl(ttl)
-        .watchdog(false)
-        .acquire()
-        .await
-        .unwrap();
-    world.spread(resource).await;
-    lease
-}
-
 async fn released_after_its_key_was_deleted_it_was_already_gone(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource, LONG).await;
+    let lease = world.hold(&resource, LONG).await;
     world.delete(&resource).await;
     assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
     assert_eq!(world.copies(&resource).await, 0);
@@ -73,7 +59,7 @@ async fn taken_over_it_was_already_gone_and_the_strangers_key_stays(world: &Worl
 
 async fn a_minority_without_the_key_does_not_matter(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource, LONG).await;
+    let lease = world.hold(&resource, LONG).await;
     let key = format!("quorlock:{resource}");
     for url in &world.live()[world.quorum()..] {
         let _: i64 = crate::common::ask(url, &[b"DEL", key.as_bytes()]).await.unwrap();
@@ -109,7 +95,7 @@ async fn a_release_is_not_a_loss(world: &World) {
 
 async fn a_release_goes_on_when_nobody_waits_for_it(world: &World) {
     let resource = world.resource("job");
-    let lease = hold(world, &resource, LONG).await;
+    let lease = world.hold(&resource, LONG).await;
     // One poll sends the deletions. Then the release is dropped.
     let _ = timeout(Duration::ZERO, lease.release()).await;
     world.gone(&resource).await;

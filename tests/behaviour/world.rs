@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::{LocalBoxFuture, join_all};
 use quorlock::node::NodeState;
 use quorlock::testbed::{TestNode, Testbed};
-use quorlock::{LockRequest, NodeStatus, Redlock, RedlockBuilder};
+use quorlock::{Lease, LockRequest, NodeStatus, Redlock, RedlockBuilder};
 use redis::FromRedisValue;
 
 use crate::common::{PATIENCE, ask, eventually, unique};
@@ -160,6 +160,14 @@ impl World {
     /// Requests a new resource with a new client.
     pub(crate) async fn lock(&self, what: &str) -> LockRequest {
         self.redlock().await.lock(self.resource(what))
+    }
+
+    /// Takes a lock on all nodes that answer, with a client of its own. The lease is not renewed.
+    pub(crate) async fn hold(&self, resource: &str, ttl: Duration) -> Lease {
+        let lock = self.redlock().await.lock(resource).ttl(ttl);
+        let lease = lock.watchdog(false).acquire().await.unwrap();
+        self.spread(resource).await;
+        lease
     }
 
     pub(crate) fn resource(&self, what: &str) -> String {

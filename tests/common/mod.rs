@@ -48,6 +48,19 @@ pub(crate) async fn keys(node: &TestNode) -> i64 {
     answer.as_int().unwrap()
 }
 
+/// Returns how often the server has executed a command, from scripts too. Redis 6.2 counts `SCRIPT LOAD` as `SCRIPT`.
+pub(crate) async fn calls(node: &TestNode, command: &str) -> u64 {
+    let stats = node.command(&["INFO", "commandstats"]).await.unwrap();
+    let stats = stats.as_str().unwrap();
+    let counted = |command| {
+        let prefix = format!("cmdstat_{command}:calls=");
+        stats.lines().find_map(|line| line.strip_prefix(&prefix))
+    };
+    let container = command.split('|').next().unwrap();
+    let found = counted(command).or_else(|| counted(container));
+    found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
 /// Settings for locks of up to an hour on servers that were just started. The restart guard would leave such servers out for an
 /// hour.
 pub(crate) fn unguarded<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> RedlockBuilder {

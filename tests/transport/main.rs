@@ -17,7 +17,7 @@ mod stopped;
 
 use std::time::Duration;
 
-use common::{connect, eventually, keys};
+use common::{calls, connect, eventually, keys};
 use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{AcquireError, Redlock};
@@ -36,19 +36,6 @@ pub(crate) async fn testbed(nodes: usize, proxies: bool) -> Testbed {
         node.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
     }
     testbed
-}
-
-/// How often the server has executed a command, from scripts too. Redis 6.2 counts `SCRIPT LOAD` as `SCRIPT`.
-pub(crate) async fn calls(node: &TestNode, command: &str) -> u64 {
-    let stats = node.command(&["INFO", "commandstats"]).await.unwrap();
-    let stats = stats.as_str().unwrap();
-    let counted = |command| {
-        let prefix = format!("cmdstat_{command}:calls=");
-        stats.lines().find_map(|line| line.strip_prefix(&prefix))
-    };
-    let container = command.split('|').next().unwrap();
-    let found = counted(command).or_else(|| counted(container));
-    found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
 /// Returns how many locks with a token were granted. The library uses `INCR` for nothing else.
