@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::Results;
 use super::round_trips::Node;
-use super::tally::Failures;
-use super::text::ms;
+use super::tally::{Failures, ms};
 use humantime::format_duration as shown;
 
 /// A slow node takes at least this many times as long as the usual node.

@@ -35,12 +35,15 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn new(tasks: usize, contended: bool) -> Load {
-        Load {
+    /// Returns the measurements after the round trips: one for each number of tasks, and the hand-over.
+    pub(crate) fn planned(plan: &Plan) -> impl Iterator<Item = Load> {
+        let apart = plan.args.tasks.iter().map(|&tasks| (tasks, false));
+        let loads = apart.chain([(plan.args.waiters, true)]);
+        loads.map(|(tasks, contended)| Load {
             tasks,
             contended,
             ..Load::default()
-        }
+        })
     }
 
     pub(crate) fn name(&self) -> String {

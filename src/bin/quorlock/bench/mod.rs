@@ -188,7 +188,7 @@ async fn measure(
 
     begin(1, "round trips");
     round_trips::round_trips(&plan, &mut results.nodes, alone, stop).await;
-    for (number, load) in plan.loads().enumerate() {
+    for (number, load) in Load::planned(&plan).enumerate() {
         // If one task acquires no lock, more tasks do not either.
         if stop.is_cancelled() || results.no_lock_reason().is_some() {
             return;

@@ -7,7 +7,6 @@ use quorlock::{LockRequest, MAX_TTL, MIN_TTL, Redlock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::load::Load;
 use crate::args::Bench;
 use crate::exit::Failure;
 
@@ -64,13 +63,6 @@ impl Plan {
             node_budget: (ttl / 10).min(lock_ttl / 2),
             retention: SHORTEST_RETENTION.max(lock_ttl * RETENTION_IN_TTLS),
         })
-    }
-
-    /// Returns the measurements after the round trips: one for each number of tasks, and the hand-over.
-    pub(crate) fn loads(&self) -> impl Iterator<Item = Load> {
-        let apart = self.args.tasks.iter().map(|&tasks| (tasks, false));
-        let loads = apart.chain([(self.args.waiters, true)]);
-        loads.map(|(tasks, contended)| Load::new(tasks, contended))
     }
 
     pub(crate) fn parts(&self) -> usize {

@@ -18,6 +18,11 @@ pub(crate) const PERCENTILES: [(&str, f64); 5] = [
     ("max", 100.0),
 ];
 
+/// Returns a duration in milliseconds, with three decimals.
+pub(crate) fn ms(duration: Duration) -> String {
+    format!("{:.3}", duration.as_secs_f64() * 1e3)
+}
+
 /// Locks `mutex`, even if a task has panicked under it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

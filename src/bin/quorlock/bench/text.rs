@@ -1,13 +1,12 @@
 //! The results for people.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use indicatif::HumanCount;
 
 use super::Results;
 use super::findings::findings;
-use super::tally::{Latencies, PERCENTILES};
+use super::tally::{Latencies, PERCENTILES, ms};
 use crate::nodes::counted;
 use crate::report::escape_control_characters;
 
@@ -72,10 +71,6 @@ fn tables(results: &Results, text: &mut String) {
 
 fn cells(latencies: &Latencies) -> [String; 5] {
     PERCENTILES.map(|(_, percent)| latencies.percentile(percent).map_or("-".to_owned(), ms))
-}
-
-pub(crate) fn ms(duration: Duration) -> String {
-    format!("{:.3}", duration.as_secs_f64() * 1e3)
 }
 
 fn whole(rate: f64) -> String {
