@@ -232,7 +232,7 @@ async fn encrypted(config: &Config, server: &Server, stream: TcpStream) -> Resul
 async fn encrypted(config: &Config, _: &Server, stream: TcpStream) -> Result<BoxSocket, Fault> {
     // Another crate may have enabled the client library's TLS. A password must not be sent in plain text.
     match config.uses_tls() {
-        true => Err(fault::disconnected(super::node_config::NEEDS_TLS.into())),
+        true => Err(fault::disconnected(super::node_url::NEEDS_TLS.into())),
         false => Ok(Box::new(stream)),
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `node_config.rs` | a node's URL and its other settings |
+//! | `node_url.rs`, `node_config.rs` | a node's URL; its other settings |
 //! | `credentials.rs`, `tls.rs` | passwords and certificates that change |
 //! | `address.rs`, `blocking.rs` | the addresses of a name; blocking work on threads |
 //! | `endpoint.rs` | what the connections to one node have in common |
@@ -45,6 +45,7 @@ mod members;
 mod membership;
 mod memory;
 mod node_config;
+mod node_url;
 mod pipeline;
 mod probe;
 mod reconnect;
