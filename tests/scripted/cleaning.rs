@@ -274,6 +274,8 @@ async fn a_node_that_has_nothing_is_asked_again_only_if_something_may_come() {
         for (is_dropped, answer) in [
             (false, Ok(Reply::Missing)),
             (true, Ok(Reply::Missing)),
+            (false, Ok(Reply::Foreign)),
+            (true, Ok(Reply::Foreign)),
             (false, Err(Fault::WrongType)),
             (true, Err(Fault::WrongType)),
         ] {
@@ -401,7 +403,7 @@ mod replaced {
 
     #[tokio::test(start_paused = true)]
     async fn an_acquire_is_granted_over_the_next_connection_and_its_first_copy_is_reckoned_with() {
-        for deleted in [Reply::Missing, Reply::Released { heard: false }] {
+        for deleted in [Reply::Missing, Reply::Foreign, Reply::Released { heard: false }] {
             is_reckoned_with(deleted).await;
         }
     }

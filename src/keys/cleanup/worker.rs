@@ -99,8 +99,8 @@ impl CleanupWorker {
                         if let (Reply::Released { heard: true }, Some(on_heard)) = (reply, on_heard) {
                             on_heard();
                         }
-                        let is_gone = matches!(reply, Reply::Missing | Reply::Released { .. });
-                        if is_gone && !item.pending.horizon.is_final(&reply, &*self.node, sent) {
+                        // Whatever the key holds now, the acquire may still arrive once it is free.
+                        if !item.pending.horizon.is_final(&reply, &*self.node, sent) {
                             let from = item.pending.horizon.from;
                             let at = early.partition_point(|other| other.pending.horizon.from <= from);
                             early.insert(at, item);
