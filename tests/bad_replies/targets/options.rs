@@ -155,7 +155,7 @@ async fn check(settings: &Settings) {
         );
     }
     assert_eq!(guard.is_some(), settings.guard.unwrap_or(true));
-    assert!(guard.is_none_or(|guard| guard >= ttl && guard <= MAX_TTL));
+    assert!(guard.is_none_or(|guard| guard == longest_ttl(settings)));
 
     let _ = timeout(A_WHILE, lease.expiring(settings.lead)).await;
     let _ = lease.extend().await;
@@ -175,6 +175,16 @@ fn whole_millis(ttl: Duration) -> Duration {
     Duration::from_millis(ttl.as_millis() as u64)
 }
 
+/// Returns the longest TTL of the manager's locks, for which nodes are left out. The default TTL is no longer than the window.
+fn longest_ttl(settings: &Settings) -> Duration {
+    let own = if settings.at_manager {
+        settings.ttl
+    } else {
+        MIN_TTL
+    };
+    settings.window.max(own)
+}
+
 /// Checks the documented bounds.
 fn are_valid(settings: &Settings) -> bool {
     if settings.ttl < MIN_TTL || settings.ttl > MAX_TTL {
@@ -189,7 +199,6 @@ fn are_valid(settings: &Settings) -> bool {
             .is_none_or(|budget| !budget.is_zero() && budget < ttl)
         && settings.max_hold.is_none_or(|most| !most.is_zero())
         && settings.window <= MAX_TTL
-        // A manager's own TTL may be longer than the window. The default TTL is 30 s.
-        && (settings.at_manager || settings.ttl <= settings.window.max(Duration::from_secs(30)))
+        && settings.ttl <= longest_ttl(settings)
         && (retention == Duration::MAX || (retention >= least_retention && retention <= MAX_RETENTION))
 }
