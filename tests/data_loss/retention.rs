@@ -20,7 +20,8 @@ async fn a_counter_that_has_expired_starts_ahead_of_where_it_was() {
     all_up(&redlock, &testbed).await;
     let request = redlock
         .lock("job")
-        .ttl(Duration::from_millis(100))
+        .ttl(Duration::from_millis(500))
+        .node_budget(Duration::from_millis(400))
         .counter_retention(Duration::from_secs(5));
     let before = grant(&request).await;
     eventually("the counters have expired", || async {
