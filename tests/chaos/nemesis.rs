@@ -5,7 +5,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use quorlock::testbed::{TestNode, Testbed};
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use crate::fault::{Fault, Manners, STEP, Scope};
 use crate::hands::{Held, break_it, make_good, reconnect_all};
@@ -281,16 +281,21 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Repairs everything. The nodes vote as soon as their guard ends.
+    /// Repairs everything, each fault when it is due: some nodes must not come back earlier. The nodes vote as soon as their
+    /// guard ends.
     pub(crate) async fn make_good(&mut self) {
-        let most = Duration::from_secs(3_600);
-        let guarded = |(_, stage): &(Instant, Stage)| matches!(stage, Stage::Guarded);
-        loop {
-            self.repair_what_is_due(Instant::now() + most).await;
-            if self.broken.values().all(guarded) {
-                return;
-            }
+        while let Some(next) = self.next_repair() {
+            sleep_until(next.into()).await;
+            self.repair_what_is_due(Instant::now()).await;
         }
+    }
+
+    fn next_repair(&self) -> Option<Instant> {
+        let broken = self.broken.values();
+        let nodes = broken.filter(|(_, stage)| !matches!(stage, Stage::Guarded));
+        let nodes = nodes.map(|(until, _)| *until);
+        let worker = self.stopped.map(|(_, until)| until);
+        nodes.chain(worker).chain(self.intruder).min()
     }
 
     pub(crate) fn struck_in_every_way(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::fault::Fault;
+use crate::fault::{Fault, Manners};
 use crate::stroke::{Stroke, Victim};
 use crate::worker::TTL;
 
@@ -44,10 +44,10 @@ pub(crate) fn overlaps(spans: &[Span]) -> Vec<Overlap> {
 impl Overlap {
     /// What went wrong, within a TTL before the second lease, with a node that granted it: one of them had granted the first
     /// one too, or confirmed it, and would have remembered it for a TTL.
-    pub(crate) fn explanations(&self, strokes: &[Stroke], guarded: bool) -> BTreeSet<Fault> {
+    pub(crate) fn explanations(&self, strokes: &[Stroke], manners: Manners) -> BTreeSet<Fault> {
         let breaches = self
             .within(TTL, strokes)
-            .filter(|stroke| stroke.is_breach(guarded) && self.has_granted(stroke.victim));
+            .filter(|stroke| stroke.is_breach(manners) && self.has_granted(stroke.victim));
         breaches.map(|stroke| stroke.fault).collect()
     }
 

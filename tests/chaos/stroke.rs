@@ -1,6 +1,6 @@
 //! A fault or its repair, and when it happened.
 
-use crate::fault::Fault;
+use crate::fault::{Fault, Manners};
 
 pub(crate) struct Stroke {
     pub(crate) fault: Fault,
@@ -23,9 +23,9 @@ pub(crate) enum Victim {
 impl Stroke {
     /// Whether it is against what the promise builds on: keys went too early. (That keys live for too long, because their
     /// clock was set back, does nobody any harm; but when it is set right again, time makes a leap for them.) Without the
-    /// restart guard, a node that forgets its keys is such a case.
-    pub(crate) fn is_breach(&self, guarded: bool) -> bool {
-        let forgotten = !guarded && self.fault.forgetting() > 0;
+    /// restart guard, a node that forgets its keys is such a case, unless it stays away.
+    pub(crate) fn is_breach(&self, manners: Manners) -> bool {
+        let forgotten = manners == Manners::AtAnyTime && self.fault.forgetting() > 0;
         forgotten || self.fault.shift().is_some_and(|shift| self.mended == (shift < 0))
     }
 
