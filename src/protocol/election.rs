@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_vote_is_never_elected() {
+    fn an_attempt_without_votes_is_never_elected() {
         for spread in spreads(5, 3) {
             assert!(!is_elected(9, &seen_by(9, &spread)), "{spread:?}");
         }

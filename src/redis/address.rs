@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_no_name_is_never_resolved_and_does_not_move() {
+    async fn addresses_and_sockets_are_never_resolved_and_do_not_move() {
         let path = "/run/redis.sock".into();
         let socket = Config {
             server: ServerConfig::Unix { path },

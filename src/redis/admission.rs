@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_is_asked_depends_on_what_the_others_know() {
+    fn an_admission_decides_which_requests_a_node_gets() {
         let now = now();
         let (soon, good) = (now + SECOND, registered(now));
         let replaced = Some(Fault::Replaced { remaining: SECOND });
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_vote_is_not_executed_when_others_do_not_reckon_with_it_any_more() {
+    fn votes_expire_with_the_registration_of_their_node() {
         let now = now();
         let (budget, soon) = (3 * SECOND, now + SECOND);
         let admission = |fresh_until| Admission {

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_by_name_and_without_secrets() {
+    fn unusable_urls_are_refused_with_the_reason_and_without_secrets() {
         for (url, reason) in [
             ("", "empty"),
             ("10.0.0.1:6379", "no scheme; write redis://host:port"),

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_an_independent_master_may_not() {
+    fn a_server_that_is_no_independent_master_may_not_vote() {
         let cases = [
             (("role", "slave"), Unfit::Replica),
             (("cluster_enabled", "1"), Unfit::ClusterMember),

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused_and_never_waited_for() {
+    fn bytes_that_are_no_reply_are_refused_and_never_waited_for() {
         let deep = "*1\r\n".repeat(100_000);
         let long = format!("+{}", "x".repeat(LONGEST_LINE));
         let text = format!("$1000000\r\n{}\r\n", "x".repeat(1_000_000));

@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whatever_is_announced_the_lists_are_bounded_and_the_gate_is_near() {
+    async fn forged_announcements_neither_fill_the_lists_nor_delay_the_gate() {
         let (mut fairness, now) = (Fairness::new(), Instant::now());
         fairness.round_trip(Duration::MAX / 8);
         for id in 0..10_000 {

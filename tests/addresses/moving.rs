@@ -17,7 +17,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_node_moves_with_its_name", moves),
-        trial("those_who_wait_move_with_their_node", waiters_move),
+        trial("waiters_move_with_their_node", waiters_move),
         trial("a_name_that_leads_to_no_node_costs_nothing", leads_nowhere),
     ]
 }

@@ -58,7 +58,7 @@ fn is_of_a_cluster(fault: &Fault) -> bool {
 
 /// Such replies count as neither "held" nor a grant (R5).
 #[tokio::test]
-async fn what_makes_no_sense_is_a_fault_with_the_right_name() {
+async fn senseless_replies_are_faults_with_the_right_name() {
     type Row<'a> = (&'a [u8], Then, fn(&Fault) -> bool);
     let ahead =
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 + 11 * 366 * 86_400_000_000;

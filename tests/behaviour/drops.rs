@@ -13,7 +13,7 @@ use crate::world::{Behaviour, World, behaviours};
 pub(crate) fn behaviours() -> Vec<Behaviour> {
     let mut all = behaviours![false;
         dropping_a_lease_outside_of_a_runtime_deletes_its_keys,
-        whoever_asks_after_a_drop_is_behind_the_deletion,
+        an_acquire_after_a_drop_follows_the_deletion,
         a_lease_outlives_its_manager,
     ];
     all.extend(behaviours![true; acquires_dropped_at_any_poll_leave_nothing]);
@@ -33,7 +33,7 @@ async fn dropping_a_lease_outside_of_a_runtime_deletes_its_keys(world: &World) {
 }
 
 /// A single attempt right after the drop succeeds: it is ordered behind the deletion (A6).
-async fn whoever_asks_after_a_drop_is_behind_the_deletion(world: &World) {
+async fn an_acquire_after_a_drop_follows_the_deletion(world: &World) {
     let redlock = world.redlock().await;
     let resource = world.resource("job");
     let lock = || {

@@ -28,7 +28,7 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
         a_lease_may_be_taken_from_another_runtime,
         a_lock_needs_no_timers_where_it_is_used,
         once_its_runtime_has_ended_every_call_says_so,
-        whoever_waits_is_told_that_the_runtime_has_ended,
+        waiters_learn_that_the_runtime_has_ended,
         connecting_needs_timers_and_io,
     ]
 }
@@ -247,7 +247,7 @@ fn assert_tells(message: &str) {
     );
 }
 
-async fn whoever_waits_is_told_that_the_runtime_has_ended(world: &World) {
+async fn waiters_learn_that_the_runtime_has_ended(world: &World) {
     let resource = world.resource("job");
     let holder = world.redlock().await;
     let _held = holder.lock(resource.as_str()).acquire().await.unwrap();

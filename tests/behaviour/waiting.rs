@@ -9,12 +9,12 @@ use crate::world::{Behaviour, World, behaviours};
 
 pub(crate) fn behaviours() -> Vec<Behaviour> {
     behaviours![false;
-        whoever_waits_gets_it_after_the_release,
+        a_waiter_gets_the_lock_after_the_release,
         a_key_that_never_expires_is_held,
     ]
 }
 
-async fn whoever_waits_gets_it_after_the_release(world: &World) {
+async fn a_waiter_gets_the_lock_after_the_release(world: &World) {
     let ttl = Duration::from_secs(3);
     let resource = world.resource("job");
     let lease = world

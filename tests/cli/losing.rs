@@ -34,7 +34,7 @@ fn seen_alive(pids: &[u32]) -> String {
 }
 
 #[tokio::test]
-async fn what_is_lost_is_ended_before_somebody_else_has_it() {
+async fn a_command_that_lost_its_lease_ends_before_the_next_holder() {
     let testbed = Testbed::builder().nodes(5).proxies(true).start().await.unwrap();
     let folder = testbed.folder().to_owned();
     let script = stubborn(&folder);

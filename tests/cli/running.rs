@@ -73,7 +73,7 @@ async fn a_script_that_does_not_name_an_interpreter_is_run_by_sh() {
 }
 
 #[tokio::test]
-async fn what_a_command_lacks_is_named() {
+async fn a_missing_program_or_interpreter_is_named() {
     let testbed = testbed().await;
     let script = executable(
         &testbed.folder().join("script"),

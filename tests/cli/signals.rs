@@ -108,7 +108,7 @@ async fn each_signal_is_passed_on() {
 
 /// A child inherits the mask of blocked signals.
 #[tokio::test]
-async fn what_was_blocked_is_not() {
+async fn signals_that_the_parent_blocked_are_unblocked() {
     let testbed = testbed().await;
     let own = env!("CARGO_BIN_EXE_quorlock");
     let script = "echo ready; read -r _; exit 5";
@@ -192,7 +192,7 @@ async fn as_the_first_process_it_waits_for_orphans_and_ends_by_signals() {
 }
 
 #[tokio::test]
-async fn what_was_ignored_stays_ignored() {
+async fn signals_that_the_parent_ignored_stay_ignored() {
     let testbed = testbed().await;
     let mut command = tokio::process::Command::new("sh");
     command

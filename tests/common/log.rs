@@ -58,7 +58,7 @@ impl io::Write for Log {
 
 /// With a subscriber for each thread, `tracing` would switch off callsites that another thread reaches first, for all threads.
 #[test]
-fn what_another_thread_came_to_first_is_logged_here() {
+fn a_callsite_that_another_thread_reached_first_is_logged() {
     fn met() {
         tracing::info!("met");
     }

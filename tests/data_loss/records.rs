@@ -65,7 +65,7 @@ async fn clients_that_come_at_the_same_time_make_one_record() {
 }
 
 #[tokio::test]
-async fn what_nodes_remember_are_keys_that_no_lock_can_have() {
+async fn records_have_keys_that_no_lock_can_have() {
     let testbed = durable(1).await;
     let node = &testbed.nodes()[0];
     let builder = on(&testbed).key_prefix("app:");
@@ -118,7 +118,7 @@ async fn other_data_under_the_key_of_the_record_is_left_alone() {
 
 /// Each of these ends the memory. A client learns that from its next request, which sets no key.
 #[tokio::test]
-async fn what_ends_a_memory_is_told_by_the_next_request() {
+async fn the_end_of_a_memory_shows_in_the_next_request() {
     let testbed = durable(1).await;
     let node = &testbed.nodes()[0];
     for losses in 0..4 {

@@ -79,7 +79,7 @@ fn the_largest_counter_alone_is_not_enough() {
 }
 
 #[test]
-fn a_raise_must_look_whose_the_key_is() {
+fn a_raise_must_check_the_owner_of_the_key() {
     refute(&weaker(Rules::RaisedForAnybody), DIFFER);
 }
 

@@ -44,7 +44,7 @@ async fn nobody_asks(servers: &[Arc<Server>], before: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_elsewhere_is_told_and_asks_at_once() {
+async fn a_waiter_of_another_process_is_notified_and_asks_at_once() {
     fastrand::seed(7);
     let servers = servers(5);
     let (holder, waiter) = (manager(&servers), manager(&servers));
@@ -68,7 +68,7 @@ async fn a_waiter_elsewhere_is_told_and_asks_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nobody_releases_nobody_asks() {
+async fn without_a_release_no_waiter_asks() {
     let servers = servers(5);
     let holder = manager(&servers);
     let _lease = holder.lock("job").acquire().await.unwrap();
@@ -90,7 +90,7 @@ async fn while_nobody_releases_nobody_asks() {
 
 /// While a process holds the lock, its own waiters do not ask the nodes.
 #[tokio::test(start_paused = true)]
-async fn in_one_process_nobody_asks_twice() {
+async fn waiters_do_not_ask_while_their_process_holds_the_lock() {
     let servers = servers(5);
     let manager = manager(&servers);
     let works = (0..50).map(|_| async {
@@ -104,7 +104,7 @@ async fn in_one_process_nobody_asks_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_told_asks_again_and_again() {
+async fn waiters_without_notifications_poll() {
     for silent in [3, 5] {
         let servers = servers(5);
         servers[..silent].iter().for_each(|server| server.mute(true));
@@ -128,7 +128,7 @@ async fn two_silent_nodes_of_five_make_no_difference() {
 
 /// Announcements of a few nodes may be forged, or about leftovers.
 #[tokio::test(start_paused = true)]
-async fn a_minority_of_nodes_makes_nobody_ask() {
+async fn a_minority_of_nodes_makes_no_waiter_ask() {
     let servers = servers(5);
     let (lease, waiting) = held_and_waited_for(&servers).await;
     sleep(ms(1_000)).await;
@@ -147,7 +147,7 @@ async fn a_minority_of_nodes_makes_nobody_ask() {
 
 /// Every node announces hand-overs without end, but the holder has died.
 #[tokio::test(start_paused = true)]
-async fn whatever_is_announced_a_lock_that_has_expired_is_asked_for() {
+async fn forged_announcements_do_not_hide_an_expired_lock() {
     for nodes in [1, 3, 5] {
         let servers = servers(nodes);
         let holder = redlock(&servers, Redlock::builder().ttl(ms(3_000)).watchdog(false));
@@ -211,7 +211,7 @@ async fn an_overload_does_not_feed_itself() {
 
 /// The connections for announcements break, and are opened again.
 #[tokio::test(start_paused = true)]
-async fn who_is_told_no_more_asks_and_who_is_told_again_does_not() {
+async fn waiters_poll_only_while_notifications_are_interrupted() {
     let servers = servers(5);
     let (lease, waiting) = held_and_waited_for(&servers).await;
     sleep(ms(2_000)).await;
@@ -256,7 +256,7 @@ async fn a_holder_that_died_is_waited_for_until_its_keys_expire_and_no_longer() 
 
 /// The lease is leaked, so nothing announces its end.
 #[tokio::test(start_paused = true)]
-async fn nor_is_a_lease_of_the_same_process() {
+async fn a_leaked_lease_of_the_same_process_is_waited_for_until_its_keys_expire() {
     let servers = servers(5);
     let manager = redlock(&servers, Redlock::builder().ttl(ms(3_000)).watchdog(false));
     for _ in 0..3 {
@@ -273,7 +273,7 @@ async fn nor_is_a_lease_of_the_same_process() {
 
 /// Otherwise the process would keep connections for nothing.
 #[tokio::test(start_paused = true)]
-async fn who_has_it_and_waits_no_more_does_not_listen() {
+async fn a_process_without_waiters_unsubscribes() {
     let servers = servers(5);
     // A dropped manager does not listen either, so both are kept.
     let (holder, waiter) = (manager(&servers), manager(&servers));
@@ -291,7 +291,7 @@ async fn who_has_it_and_waits_no_more_does_not_listen() {
 
 /// After one wait, the process only acquires the lock when it is free.
 #[tokio::test(start_paused = true)]
-async fn who_has_waited_once_does_not_listen_for_ever() {
+async fn a_process_unsubscribes_some_time_after_its_last_wait() {
     let servers = servers(3);
     let (other, manager) = (manager(&servers), manager(&servers));
     let lease = other.lock("job").acquire().await.unwrap();
@@ -360,7 +360,7 @@ async fn a_dead_process_costs_a_slot_once_and_a_crowd_of_them_hardly_more() {
 
 /// Anybody who may publish can announce without end that another process is next.
 #[tokio::test(start_paused = true)]
-async fn whoever_is_said_to_be_next_the_nodes_are_asked_now_and_then() {
+async fn a_forged_successor_does_not_stop_waiters_from_asking() {
     let servers = servers(5);
     let (holder, waiter) = (manager(&servers), manager(&servers));
     // No key expires meanwhile.
@@ -439,7 +439,7 @@ async fn a_release_that_a_minority_announces_is_not_slept_through() {
 
 /// After a forged announcement, the waiter asks too early. Announcements of the nodes that still held the key wake it again.
 #[tokio::test(start_paused = true)]
-async fn who_asked_too_early_is_told_again() {
+async fn a_waiter_that_asked_too_early_is_notified_again() {
     for seed in 0..20 {
         fastrand::seed(seed);
         let servers = servers(3);
@@ -466,7 +466,7 @@ async fn who_asked_too_early_is_told_again() {
 
 /// The first waiter relies on notifications, so the waiters behind it have no recent answer. One of them asks for all (W1).
 #[tokio::test(start_paused = true)]
-async fn those_whose_time_is_up_do_not_all_ask() {
+async fn waiters_that_time_out_share_their_last_attempts() {
     // Their times end one after the other, or at once.
     for (apart, most) in [(5, 50), (0, 1)] {
         fastrand::seed(7);
@@ -495,7 +495,7 @@ async fn those_whose_time_is_up_do_not_all_ask() {
 
 /// The first waiter's future is kept and not polled. The waiters behind it end all the same.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_all_waiting_even_if_who_is_in_front_does_not_look() {
+async fn a_shutdown_ends_all_waiting_even_if_the_front_waiter_is_not_polled() {
     let servers = servers(5);
     let (holder, waiter) = (manager(&servers), manager(&servers));
     let _lease = holder.lock("job").acquire().await.unwrap();

@@ -137,7 +137,7 @@ async fn a_node_that_does_not_answer_a_raise_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_certified_is_no_lease_and_is_cleaned_up() {
+async fn a_token_that_cannot_be_certified_gives_no_lease_and_is_cleaned_up() {
     let too_low = Ok(Reply::Raised { counter: token(6) });
     for (answer, held) in [
         (at_once(Ok(Reply::Missing)), true),
@@ -221,7 +221,7 @@ async fn a_grant_without_a_counter_is_a_fault_of_the_node() {
 
 /// If this counter counted, it would be passed on to all nodes and use up the tokens (F5).
 #[tokio::test(start_paused = true)]
-async fn a_counter_out_of_this_world_is_a_fault_of_its_node_alone() {
+async fn an_impossible_counter_is_a_fault_of_its_node_alone() {
     let far = FencingToken::MAX.get() - 3;
     let plans = vec![at_once(granted(far)), at_once(granted(7)), at_once(granted(7))];
     let nodes = counting(plans, |_, _| panic!("raised"));

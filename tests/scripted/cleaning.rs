@@ -97,7 +97,7 @@ async fn a_node_that_hangs_is_not_sent_all_that_is_dropped() {
 
 /// More leases are dropped than deletions are sent at once, and each has a waiter (W1).
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_for_what_is_dropped_wait_for_no_node_that_hangs() {
+async fn waiters_for_a_dropped_lease_do_not_wait_for_a_hung_node() {
     const LOCKS: usize = 400;
     let hung = Arc::new(AtomicBool::new(false));
     let servers: Vec<_> = (0..3).map(|number| Server::new(number, || ms(1))).collect();
@@ -232,7 +232,7 @@ async fn a_node_that_panics_when_it_is_asked_leaves_nothing_on_the_others() {
 
 /// Each node keeps one key, and is away until that has expired. After the outage, dropped leases are deleted at once again.
 #[tokio::test(start_paused = true)]
-async fn after_an_outage_whoever_asks_after_a_drop_is_behind_the_deletion_again() {
+async fn after_an_outage_an_acquire_again_follows_the_deletion_of_a_dropped_lease() {
     let away = Arc::new(AtomicBool::new(false));
     let nodes = puppets(3, {
         let (away, mut held) = (away.clone(), false);
@@ -334,7 +334,7 @@ async fn an_answer_that_comes_late_is_about_the_time_before_the_acquire_came() {
 
 /// The keys should have expired, but nodes have clocks of their own.
 #[tokio::test(start_paused = true)]
-async fn even_what_should_have_expired_is_asked_about_once() {
+async fn a_key_that_should_have_expired_is_asked_about_once() {
     let nodes = puppets(3, |_, action| at_once(Ok(yes(action))));
     let redlock = redlock(&nodes, Redlock::builder().watchdog(false));
     let lease = redlock.lock("job").ttl(ms(100)).acquire().await.unwrap();
@@ -348,7 +348,7 @@ async fn even_what_should_have_expired_is_asked_about_once() {
 }
 
 #[test]
-fn while_a_node_that_has_failed_is_asked_again_nothing_spins() {
+fn retries_of_a_failed_node_do_not_spin() {
     // With a busy loop, the paused clock would never end this test. So another thread limits its time.
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -89,7 +89,7 @@ async fn nothing_is_set_again_without_a_quorum_that_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_who_has_lost_it_is_healed_however_late_that_is_heard() {
+async fn only_nodes_that_lost_the_key_are_healed_however_late_that_is_known() {
     let nodes = puppets(5, |node, action| match (action, node) {
         (Action::Extend { .. }, 3) => Plan::Answer(ms(200), Ok(Reply::Missing)),
         (Action::Extend { .. }, 4) => Plan::Answer(ms(200), Ok(Reply::Foreign)),
@@ -150,7 +150,7 @@ async fn a_heal_that_may_have_been_executed_is_cleaned_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_somebody_else_is_not_overwritten() {
+async fn a_key_of_another_client_is_not_overwritten() {
     let servers = servers(1);
     let redlock = redlock(&servers, Redlock::builder().watchdog(false));
     let lease = acquire(&redlock, true).await;

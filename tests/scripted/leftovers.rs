@@ -98,7 +98,7 @@ async fn a_node_that_was_silent_is_heard_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_waited_for_longer_than_the_budget() {
+async fn no_answer_is_waited_for_longer_than_the_budget() {
     let silent = Puppet::new(2, |_| Plan::Never);
     let nodes = [free(0, ms(1)), left_behind(1, ms(95), 0), silent];
     let manager = redlock(&nodes, Redlock::builder().ttl(ms(1_000)));

@@ -127,7 +127,7 @@ async fn the_next_attempt_has_what_is_left_deleted_and_does_not_wait_for_the_jan
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_deleted_is_a_fault_of_its_node_and_not_somebody_elses() {
+async fn a_key_that_cannot_be_deleted_is_a_fault_of_its_node_alone() {
     for (nodes, lossy) in [(1, 1), (3, 2), (5, 3), (5, 5)] {
         let world = world(nodes, lossy);
         world.leave(true).await;
@@ -145,7 +145,7 @@ async fn what_cannot_be_deleted_is_a_fault_of_its_node_and_not_somebody_elses() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_holds_is_held_whatever_else_is_left() {
+async fn a_lock_of_another_client_is_held_beside_own_leftovers() {
     let world = world(5, 2);
     world.leave(true).await;
     let other = redlock(&world.servers, Redlock::builder().ttl(TTL));
@@ -159,7 +159,7 @@ async fn what_somebody_else_holds_is_held_whatever_else_is_left() {
 
 /// A lease of this client is no leftover.
 #[tokio::test(start_paused = true)]
-async fn what_this_client_holds_is_held() {
+async fn a_lease_of_this_client_is_no_leftover() {
     let world = world(3, 3);
     let lease = world.redlock.lock("job").acquire().await.unwrap();
     let outcome = world.redlock.lock("job").try_acquire().await;

@@ -64,7 +64,7 @@ async fn a_thousand_waiters_ask_no_more_often_than_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_first_gets_it_first() {
+async fn waiters_get_the_lock_in_the_order_of_their_arrival() {
     let servers = servers();
     let redlock = redlock(&servers, Redlock::builder().within(ms(600_000)));
     let order: Arc<Mutex<Vec<usize>>> = Arc::default();
@@ -104,7 +104,7 @@ async fn a_lock_is_handed_over_in_one_round_trip() {
 
 /// Whoever leaves, in front or behind, holding or not: the others get it, in time and without a gap of more than a back-off.
 #[tokio::test(start_paused = true)]
-async fn anybody_may_leave_at_any_time() {
+async fn a_waiter_may_give_up_at_any_time() {
     for seed in 0..100 {
         fastrand::seed(seed);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -162,7 +162,7 @@ async fn each_waits_for_as_long_as_it_said() {
 
 /// An outage ends the wait of all waiters, not of one after the other.
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_everybodys() {
+async fn an_outage_is_shared_by_all_waiters() {
     let redlock = redlock(&out_of_reach(), Redlock::builder().ttl(ms(20_000)));
     let started = Instant::now();
     let waiting = (0..100).map(|_| redlock.lock("job").forever().acquire());
@@ -202,7 +202,7 @@ async fn other_locks_have_other_queues() {
 
 /// A user's node may panic half way through a release. The next waiter still gets the lock.
 #[tokio::test(start_paused = true)]
-async fn a_release_that_panics_leaves_nobody_asleep() {
+async fn a_release_that_panics_leaves_no_waiter_asleep() {
     let servers = servers();
     let has_panicked = Arc::new(AtomicBool::new(false));
     let ways: Vec<_> = servers
@@ -230,7 +230,7 @@ async fn a_release_that_panics_leaves_nobody_asleep() {
 
 /// The first waiter cannot win: its node budget is shorter than a round trip. Waiters with other settings do not share this.
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_told_nothing_that_was_asked_on_other_terms() {
+async fn waiters_with_other_settings_do_not_share_a_failure() {
     let redlock = redlock(&servers(), Redlock::builder());
     let front = tokio::spawn(redlock.lock("job").node_budget(ms(2)).forever().acquire());
     sleep(ms(50)).await;
@@ -259,7 +259,7 @@ async fn who_waits_is_told_nothing_that_was_asked_on_other_terms() {
 
 /// The same with a thousand waiters that cannot win.
 #[tokio::test(start_paused = true)]
-async fn those_who_cannot_have_it_hold_up_nobody_who_can() {
+async fn waiters_that_cannot_win_do_not_block_those_that_can() {
     let redlock = redlock(&servers(), Redlock::builder());
     let mut waiting: JoinSet<_> = (0..1_000)
         .map(|_| redlock.lock("job").node_budget(ms(2)).forever().acquire())
@@ -277,7 +277,7 @@ async fn those_who_cannot_have_it_hold_up_nobody_who_can() {
 
 /// A waiter behind gets the first waiter's last answer. The remaining time in it has been counted down since.
 #[tokio::test(start_paused = true)]
-async fn how_long_it_is_held_is_told_as_of_now() {
+async fn a_hold_time_is_reported_as_of_now() {
     let nodes = puppets(3, |_, action| match action {
         Action::Acquire { .. } => at_once(Ok(Reply::Held {
             remaining: Some(ms(10_000)),

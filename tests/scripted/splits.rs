@@ -13,7 +13,7 @@ use crate::nodes::{Plan, ms, puppets, redlock, yes};
 
 /// Two contenders have two votes each. The fifth node could decide, but it is silent and not waited for.
 #[tokio::test(start_paused = true)]
-async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
+async fn a_hung_node_does_not_delay_attempts_that_split_the_votes() {
     let mut won = 0;
     for seed in 0..50 {
         fastrand::seed(seed);
@@ -36,7 +36,7 @@ async fn a_hung_node_keeps_nobody_who_split_the_votes_waiting() {
 
 /// The votes are split repeatedly. Each time, the elected contender needs nodes that other contenders have acquired meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_hung_node_does_not_keep_the_lock_from_those_who_contend_for_it() {
+async fn a_hung_node_does_not_keep_the_lock_from_its_contenders() {
     let (mut longest, mut together) = (Duration::ZERO, Duration::ZERO);
     for seed in 0..200 {
         fastrand::seed(seed);

@@ -43,7 +43,7 @@ async fn crowd<F: Future>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_starves_and_the_lock_is_hardly_ever_idle() {
+async fn no_waiter_starves_and_the_lock_is_hardly_ever_idle() {
     for (processes, workers) in [(2, 1), (2, 4), (8, 1), (8, 4), (1, 16)] {
         let (servers, waits) = crowd(processes, workers, work).await;
         let grants: usize = waits.iter().map(Vec::len).sum();
@@ -67,7 +67,7 @@ async fn nobody_starves_and_the_lock_is_hardly_ever_idle() {
 
 /// The announcement of a release must reach the far process, and its request the nodes, before a near process asks again.
 #[tokio::test(start_paused = true)]
-async fn nobody_starves_however_far_away() {
+async fn no_waiter_starves_however_far_away() {
     for hold in [5, 50, 300] {
         for places in [
             // All far away.
@@ -117,7 +117,7 @@ async fn a_process_that_never_has_to_wait_hears_of_one_that_has_to() {
 
 /// They have announced that they wait. After the first slot that passes unused, all slots are shortened.
 #[tokio::test(start_paused = true)]
-async fn processes_that_stand_still_cost_hardly_anything() {
+async fn stopped_processes_cost_hardly_anything() {
     let world = |frozen| World {
         frozen,
         length: 15,
@@ -137,7 +137,7 @@ async fn processes_that_stand_still_cost_hardly_anything() {
 
 /// Some tasks are always there. Visitors come now and then, and leave.
 #[tokio::test(start_paused = true)]
-async fn those_who_come_and_go_do_not_hold_up_those_who_stay() {
+async fn waiters_that_give_up_do_not_delay_the_others() {
     let mut grants = Vec::new();
     for visitors in [0, 1, 10] {
         fastrand::seed(7);
@@ -197,7 +197,7 @@ impl Idle {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_leaves_nobody_asleep() {
+async fn a_waiter_that_gives_up_leaves_no_other_asleep() {
     let mut longest = Duration::ZERO;
     for seed in 0..100 {
         fastrand::seed(seed);
@@ -261,7 +261,7 @@ async fn carefree_work(manager: Redlock, until: Instant) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_starves_where_leases_are_dropped() {
+async fn no_waiter_starves_where_leases_are_dropped() {
     for (processes, workers) in [(2, 1), (2, 4), (4, 2)] {
         let (_, grants) = crowd(processes, workers, carefree_work).await;
         println!("{processes} x {workers}: {grants:?}");

@@ -136,7 +136,7 @@ async fn two_holders_transactions_come_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn what_the_newest_holder_reads_behind_its_guard_is_what_the_older_one_left() {
+async fn a_newer_holder_reads_the_last_write_of_the_older_one() {
     let (database, mut older) = store().await;
     let (mut newer, observer) = (database.connect().await, database.connect().await);
     let open = "INSERT INTO invoices (id, status) VALUES (42, 'open')";
@@ -156,7 +156,7 @@ async fn what_the_newest_holder_reads_behind_its_guard_is_what_the_older_one_lef
 }
 
 #[tokio::test]
-async fn whatever_the_order_of_writers_no_row_is_appended_after_a_newer_one() {
+async fn no_row_is_appended_after_a_newer_one_in_any_order_of_writers() {
     let (database, client) = store().await;
     let writers = dealt(8, 40).into_iter().enumerate().map(|(number, tokens)| {
         let database = &database;

@@ -68,7 +68,7 @@ async fn an_older_holder_is_refused_and_the_same_one_is_not() {
 
 /// Once the newer holder has read, the older one is refused, even before the newer one writes.
 #[tokio::test]
-async fn who_reads_to_write_back_is_not_overtaken_in_between() {
+async fn a_read_for_a_later_write_already_refuses_the_older_holder() {
     let store = Store::start().await;
     assert_eq!(store.get(32).await.unwrap(), None);
     assert!(store.set(32, "100").await.unwrap());
@@ -141,7 +141,7 @@ async fn without_a_token_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn what_is_no_guard_is_not_written_over() {
+async fn a_key_that_is_not_a_guarded_value_is_not_overwritten() {
     let store = Store::start().await;
     store.ask::<()>(&["SET", KEY, "a text"]).await.unwrap();
     assert!(store.set(33, "new").await.is_err());
@@ -168,7 +168,7 @@ async fn the_guard_lasts_as_long_as_the_hash_and_no_longer() {
 }
 
 #[tokio::test]
-async fn whatever_the_order_of_writers_it_judges_as_a_fence_gate_does() {
+async fn the_redis_guard_judges_as_a_fence_gate_in_every_order_of_writers() {
     let store = Store::start().await;
     let writers = dealt(8, 40).into_iter().map(|tokens| async {
         let client = redis::Client::open(&*store.url).unwrap();

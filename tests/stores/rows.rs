@@ -49,7 +49,7 @@ async fn without_a_token_nothing_is_written() {
 
 /// Once the newer holder has read, the older one is refused, even before the newer one writes.
 #[tokio::test]
-async fn who_reads_to_write_back_is_not_overtaken_in_between() {
+async fn a_read_for_a_later_write_already_refuses_the_older_holder() {
     let (_database, client) = store().await;
     open_invoice(&client).await;
     set_status(&client, token(33), 42, "sent").await.unwrap();
@@ -162,7 +162,7 @@ async fn an_older_holder_that_waits_for_a_newer_one_is_judged_by_what_that_one_l
 }
 
 #[tokio::test]
-async fn whatever_the_order_of_writers_the_row_never_goes_back() {
+async fn a_row_never_goes_back_in_any_order_of_writers() {
     let (database, client) = store().await;
     open_invoice(&client).await;
     // A trigger runs while its transaction locks the row, so numbers follow the order of commits.

@@ -75,7 +75,7 @@ async fn a_process_that_is_heard_listens_for_a_while() {
 }
 
 #[tokio::test]
-async fn who_waits_elsewhere_is_told_and_does_not_ask_before() {
+async fn a_waiter_of_another_process_asks_only_when_notified() {
     let testbed = testbed(3, false).await;
     let (holder, waiter) = (connect(&testbed).await, connect(&testbed).await);
     let lease = holder.lock("job").watchdog(false).acquire().await.unwrap();
@@ -104,7 +104,7 @@ async fn who_waits_elsewhere_is_told_and_does_not_ask_before() {
 }
 
 #[tokio::test]
-async fn a_hung_node_and_a_dead_one_do_not_keep_anybody_from_hearing() {
+async fn a_hung_node_and_a_dead_one_do_not_stop_notifications() {
     let testbed = testbed(5, false).await;
     let (holder, waiter) = (connect(&testbed).await, connect(&testbed).await);
     testbed.nodes()[0].stop().unwrap();
@@ -147,7 +147,7 @@ async fn contend(managers: Vec<Redlock>, times: usize) {
 
 /// Frozen processes have announced that they wait. Each costs one slot only, because a release takes it off every list.
 #[tokio::test]
-async fn processes_that_stand_still_cost_hardly_anything() {
+async fn stopped_processes_cost_hardly_anything() {
     let testbed = testbed(3, false).await;
     let holder = connect(&testbed).await;
     let lease = holder.lock("job").acquire().await.unwrap();
@@ -227,7 +227,7 @@ async fn users_without_the_right_to_listen_or_to_announce_have_locks_all_the_sam
 
 /// Any client may publish in the channel.
 #[tokio::test]
-async fn what_is_no_announcement_is_ignored() {
+async fn other_messages_in_the_channel_are_ignored() {
     let testbed = testbed(3, false).await;
     let (holder, waiter) = (connect(&testbed).await, connect(&testbed).await);
     // No watchdog: its renewals would be counted.

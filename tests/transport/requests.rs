@@ -42,7 +42,7 @@ async fn a_request_that_a_stopped_server_finds_later_refuses_itself() {
 
 /// A6: the others decide the attempt, and the stopped server grants in time what it is asked for.
 #[tokio::test]
-async fn what_a_stopped_server_grants_after_the_verdict_is_deleted() {
+async fn a_grant_of_a_stopped_server_after_the_verdict_is_deleted() {
     for fencing in [true, false] {
         let testbed = testbed(3, false).await;
         let redlock = connect(&testbed).await;
@@ -174,7 +174,7 @@ async fn an_attempt_is_sent_in_its_first_poll_even_when_the_tasks_turn_is_over()
 
 /// Requests that queue up together go out together (T2).
 #[tokio::test]
-async fn what_waits_while_a_node_is_busy_goes_out_in_one_call() {
+async fn requests_that_queue_up_go_out_in_one_call() {
     const EACH: usize = 10;
     let testbed = testbed(1, false).await;
     let node = &testbed.nodes()[0];
@@ -252,7 +252,7 @@ async fn an_acquire_overtaken_by_its_deletion_is_deleted_once_more() {
 /// A server refuses a whole call if the user may not touch one of its keys. Its requests are resent one by one, but not behind
 /// their callers' deletions. That moment is hit only once or twice in all rounds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn what_is_sent_once_more_does_not_overtake_its_deletion() {
+async fn a_resent_acquire_is_not_sent_after_its_deletion() {
     let testbed = testbed(1, false).await;
     let node = &testbed.nodes()[0];
     let rights = [

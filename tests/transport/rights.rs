@@ -29,7 +29,7 @@ async fn a_node_that_becomes_a_replica_confirms_nothing_and_is_found_out() {
 
 /// Requests in one call do not share their faults (T2).
 #[tokio::test]
-async fn a_forbidden_key_does_not_spoil_the_locks_of_others() {
+async fn a_forbidden_key_does_not_affect_other_locks() {
     let testbed = testbed(1, false).await;
     let node = &testbed.nodes()[0];
     let rights = [

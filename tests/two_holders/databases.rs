@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::common::{PATIENCE, eventually, unguarded};
 
 #[tokio::test]
-async fn who_waits_in_one_database_hears_no_release_in_another() {
+async fn a_waiter_in_one_database_hears_no_release_in_another() {
     let testbed = Testbed::start(1).await.unwrap();
     let node = &testbed.nodes()[0];
     let in_database = async |number: usize| {

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn messages_do_not_contain_the_password() {
         for (output, reason) in [
             (printed(3, "SECRET\n", "no token\n"), "exit status: 3: no token"),
             (printed(0, "", ""), "no password"),

@@ -63,7 +63,7 @@ fn all() -> Vec<(Announcement, String)> {
 }
 
 #[test]
-fn what_is_announced_is_read_as_it_was_meant() {
+fn announcements_are_read_as_they_were_written() {
     for (announced, text) in all() {
         assert_eq!(lock_script::announced(&text), Some(announced), "{text}");
     }
@@ -71,7 +71,7 @@ fn what_is_announced_is_read_as_it_was_meant() {
 
 /// Earlier versions announce a letter and the token, and understand nothing else.
 #[test]
-fn earlier_versions_are_understood_and_understand_what_names_nobody() {
+fn announcements_without_a_successor_are_those_of_earlier_versions() {
     let token = owner(1).value();
     for (letter, kind) in [
         ("f", ReleaseKind::Free),
@@ -117,7 +117,7 @@ fn everything_else_is_ignored() {
 
 /// Without the right to publish, requests succeed and announce nothing.
 #[test]
-fn what_may_not_be_announced_fails_nothing() {
+fn without_the_right_to_publish_requests_succeed() {
     let [_, (Announcement::Wait(notice), _)] = &all()[all().len() - 2..] else {
         unreachable!()
     };

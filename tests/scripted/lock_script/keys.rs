@@ -104,7 +104,7 @@ fn a_release_deletes_and_announces_what_is_the_owners() {
 
 /// At the last moment itself, a request still acts (A9).
 #[test]
-fn what_comes_too_late_changes_nothing() {
+fn a_request_that_comes_too_late_changes_nothing() {
     let seed = fencing(NOW, None);
     for action in [acquire(seed), heal(seed, NOW), heal_without_tokens()] {
         let mut script = Script::new();
@@ -129,7 +129,7 @@ fn what_comes_too_late_changes_nothing() {
 
 /// A refusal names the token that holds the key (W3). The own token counts as a grant (A7).
 #[test]
-fn who_finds_the_key_taken_is_told_by_whom_and_for_how_long() {
+fn a_refusal_names_the_holder_and_the_remaining_time() {
     let seed = fencing(NOW, None);
     let mut script = Script::held(&NOW.to_string());
     script.pass(4_000);
