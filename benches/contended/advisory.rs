@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_postgres::{Client, NoTls, Statement};
 
-use crate::contender::{Contender, Failure, Who};
+use crate::contender::{Contender, ContenderKind, Failure};
 use crate::servers::Addresses;
 
 const EVERY: Duration = Duration::from_millis(10);
@@ -20,9 +20,13 @@ pub(crate) struct Advisory {
 impl Contender for Advisory {
     type Held = String;
 
-    async fn connect(who: Who, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {
+    async fn connect(
+        who: ContenderKind,
+        addresses: &Addresses,
+        waiters: usize,
+    ) -> Result<Vec<Self>, Failure> {
         let address = addresses.postgres.as_deref().ok_or("no server")?;
-        let polls = who == Who::PostgresPolling;
+        let polls = who == ContenderKind::PostgresPolling;
         let mut sessions = Vec::new();
         for _ in 0..waiters {
             let session = Advisory::open(address, polls).await;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::bench::Bench;
-use crate::contender::Who;
+use crate::contender::ContenderKind;
 use crate::plan::{PAUSE, World};
 use crate::{blocked, contention, faults, idle, wake_ups};
 
@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     pub(crate) multi_thread: bool,
     pub(crate) json: Option<PathBuf>,
     pub(crate) charts: Option<PathBuf>,
-    only: Vec<Who>,
+    only: Vec<ContenderKind>,
     parts: Vec<Part>,
     processes: Vec<usize>,
     waiters: Vec<usize>,
@@ -67,9 +67,9 @@ impl Arguments {
                 "--charts" => parsed.charts = Some(value()?.into()),
                 "--only" => {
                     let name = value()?;
-                    let who = Who::matching(&name);
+                    let who = ContenderKind::matching(&name);
                     if who.is_empty() {
-                        let names = Who::ALL.map(Who::name).join("; ");
+                        let names = ContenderKind::ALL.map(ContenderKind::name).join("; ");
                         return Err(format!("no contender is called {name:?}; known: {names}").into());
                     }
                     parsed.only.extend(who);
@@ -91,8 +91,8 @@ impl Arguments {
         Ok(parsed)
     }
 
-    pub(crate) fn contenders(&self) -> Vec<Who> {
-        let mut all = Who::ALL.to_vec();
+    pub(crate) fn contenders(&self) -> Vec<ContenderKind> {
+        let mut all = ContenderKind::ALL.to_vec();
         all.retain(|who| self.only.is_empty() || self.only.contains(who));
         all
     }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use crate::contender::Who;
+use crate::contender::ContenderKind;
 use crate::plan::{Plan, World};
 use crate::record::Job;
 use crate::round::Turns;
@@ -13,7 +13,7 @@ use crate::servers::Servers;
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 pub(crate) struct Bench {
-    pub(crate) everybody: Vec<Who>,
+    pub(crate) everybody: Vec<ContenderKind>,
     pub(crate) plan: Plan,
     pub(crate) servers: Servers,
     pub(crate) multi_thread: bool,
@@ -22,13 +22,13 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// Returns those of `some` that are to be measured.
-    pub(crate) fn among(&self, some: &[Who]) -> Vec<Who> {
+    pub(crate) fn among(&self, some: &[ContenderKind]) -> Vec<ContenderKind> {
         let mut some = some.to_vec();
         some.retain(|who| self.everybody.contains(who));
         some
     }
 
-    pub(crate) async fn prepare(&self, who: Who, world: World) -> Outcome<Turns> {
+    pub(crate) async fn prepare(&self, who: ContenderKind, world: World) -> Outcome<Turns> {
         let job = Job {
             who,
             waiters: world.waiters,

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::bench::{Bench, Outcome};
 use crate::common::report::Report;
-use crate::contender::Who;
+use crate::contender::ContenderKind;
 use crate::plan::World;
 use crate::tables::Series;
 
@@ -17,7 +17,7 @@ const NOTHING: &[&str] = &["CLIENT", "ID"];
 const KILL: &[&str] = &["CLIENT", "KILL", "TYPE", "pubsub"];
 
 pub(crate) fn plan(bench: &Bench) {
-    if bench.everybody.contains(&Who::Quorlock) {
+    if bench.everybody.contains(&ContenderKind::Quorlock) {
         bench
             .progress
             .plan(bench.plan.turn() * 2 * bench.plan.rounds as u32);
@@ -25,11 +25,11 @@ pub(crate) fn plan(bench: &Bench) {
 }
 
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
-    if !bench.everybody.contains(&Who::Quorlock) {
+    if !bench.everybody.contains(&ContenderKind::Quorlock) {
         return Ok(());
     }
     let world = World::new(8, 4, Duration::ZERO);
-    let mut turns = bench.prepare(Who::Quorlock, world).await?;
+    let mut turns = bench.prepare(ContenderKind::Quorlock, world).await?;
     let mut both = [("left alone", NOTHING), ("killed every 50 ms", KILL)]
         .map(|(name, command)| (Series::new(name), command));
     let mut killed = 0;

@@ -15,7 +15,7 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
 
     /// Connects the waiters of one process. They share what they usually share.
     fn connect(
-        who: Who,
+        who: ContenderKind,
         addresses: &Addresses,
         waiters: usize,
     ) -> impl Future<Output = Result<Vec<Self>, Failure>> + Send;
@@ -28,7 +28,7 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Who {
+pub(crate) enum ContenderKind {
     Quorlock,
     QuorlockPlain,
     Rslock,
@@ -38,42 +38,45 @@ pub(crate) enum Who {
     Etcd,
 }
 
-impl Who {
-    pub(crate) const ALL: [Who; 7] = [
-        Who::Quorlock,
-        Who::QuorlockPlain,
-        Who::Rslock,
-        Who::RslockTuned,
-        Who::PostgresBlocking,
-        Who::PostgresPolling,
-        Who::Etcd,
+impl ContenderKind {
+    pub(crate) const ALL: [ContenderKind; 7] = [
+        ContenderKind::Quorlock,
+        ContenderKind::QuorlockPlain,
+        ContenderKind::Rslock,
+        ContenderKind::RslockTuned,
+        ContenderKind::PostgresBlocking,
+        ContenderKind::PostgresPolling,
+        ContenderKind::Etcd,
     ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Who::Quorlock => "quorlock",
-            Who::QuorlockPlain => "quorlock, fencing off",
-            Who::Rslock => "rslock",
-            Who::RslockTuned => "rslock, tuned",
-            Who::PostgresBlocking => "PostgreSQL, blocking",
-            Who::PostgresPolling => "PostgreSQL, polling",
-            Who::Etcd => "etcd",
+            ContenderKind::Quorlock => "quorlock",
+            ContenderKind::QuorlockPlain => "quorlock, fencing off",
+            ContenderKind::Rslock => "rslock",
+            ContenderKind::RslockTuned => "rslock, tuned",
+            ContenderKind::PostgresBlocking => "PostgreSQL, blocking",
+            ContenderKind::PostgresPolling => "PostgreSQL, polling",
+            ContenderKind::Etcd => "etcd",
         }
     }
 
     /// Returns all contenders whose names contain the word.
-    pub(crate) fn matching(word: &str) -> Vec<Who> {
+    pub(crate) fn matching(word: &str) -> Vec<ContenderKind> {
         let word = word.to_lowercase();
-        let mut all = Who::ALL.to_vec();
+        let mut all = ContenderKind::ALL.to_vec();
         all.retain(|who| who.name().to_lowercase().contains(&word));
         all
     }
 
     pub(crate) fn server(self) -> Server {
         match self {
-            Who::Quorlock | Who::QuorlockPlain | Who::Rslock | Who::RslockTuned => Server::Redis,
-            Who::PostgresBlocking | Who::PostgresPolling => Server::Postgres,
-            Who::Etcd => Server::Etcd,
+            ContenderKind::Quorlock
+            | ContenderKind::QuorlockPlain
+            | ContenderKind::Rslock
+            | ContenderKind::RslockTuned => Server::Redis,
+            ContenderKind::PostgresBlocking | ContenderKind::PostgresPolling => Server::Postgres,
+            ContenderKind::Etcd => Server::Etcd,
         }
     }
 
@@ -89,6 +92,6 @@ impl Who {
 
     /// Returns whether the lock is acquired with a `SET` command, and not in a script.
     pub(crate) fn sends_set(self) -> bool {
-        matches!(self, Who::Rslock | Who::RslockTuned)
+        matches!(self, ContenderKind::Rslock | ContenderKind::RslockTuned)
     }
 }

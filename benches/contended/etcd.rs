@@ -9,7 +9,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
-use crate::contender::{Contender, Failure, Who};
+use crate::contender::{Contender, ContenderKind, Failure};
 use crate::servers::Addresses;
 
 /// Longer than the benchmark: unlike usual clients, this one does not keep its lease alive.
@@ -60,7 +60,7 @@ impl Contender for Etcd {
     type Held = LockResponse;
 
     /// Each waiter has a lease. The waiters of a process share connections.
-    async fn connect(_: Who, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {
+    async fn connect(_: ContenderKind, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {
         let channel = channel(&addresses.etcd)?;
         let mut all = Vec::new();
         for _ in 0..waiters {

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::bench::{Bench, Outcome};
 use crate::common::report::Report;
-use crate::contender::Who;
+use crate::contender::ContenderKind;
 use crate::plan::{Plan, World};
 use crate::tables::Series;
 
@@ -31,7 +31,7 @@ const ALL: [(Wrong, &str); 4] = [
     (Wrong::Dead, "1 node dead"),
 ];
 
-const CONTENDERS: [Who; 2] = [Who::Quorlock, Who::Rslock];
+const CONTENDERS: [ContenderKind; 2] = [ContenderKind::Quorlock, ContenderKind::Rslock];
 
 impl Wrong {
     async fn set(self, testbed: &Testbed) -> Outcome<()> {

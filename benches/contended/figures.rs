@@ -28,19 +28,19 @@ pub(crate) struct Figures {
 }
 
 /// The median times without contention.
-pub(crate) struct Alone {
+pub(crate) struct Uncontended {
     pub(crate) acquire: f64,
     pub(crate) release: f64,
 }
 
-impl Alone {
-    pub(crate) fn of(record: &Record) -> Alone {
+impl Uncontended {
+    pub(crate) fn of(record: &Record) -> Uncontended {
         let median = |times: fn(&Grant) -> u64| {
             let mut times: Vec<f64> = record.grants.iter().map(|grant| millis(times(grant))).collect();
             times.sort_unstable_by(f64::total_cmp);
             percentile(&times, 50.0)
         };
-        Alone {
+        Uncontended {
             acquire: median(|grant| grant.from - grant.asked),
             release: median(|grant| grant.released - grant.to),
         }
@@ -49,7 +49,12 @@ impl Alone {
 
 impl Figures {
     /// Computes the figures of the grants in the window. `workers` is the number of waiters.
-    pub(crate) fn new(record: &Record, alone: &Alone, window: (Moment, Moment), workers: usize) -> Figures {
+    pub(crate) fn new(
+        record: &Record,
+        alone: &Uncontended,
+        window: (Moment, Moment),
+        workers: usize,
+    ) -> Figures {
         let (begin, end) = window;
         let mut grants = record.grants.clone();
         grants.sort_unstable_by_key(|grant| grant.from);

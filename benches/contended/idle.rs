@@ -7,13 +7,17 @@ use tokio::time::sleep;
 use crate::bench::{Bench, Outcome};
 use crate::commands::Commands;
 use crate::common::report::{Report, Row};
-use crate::contender::Who;
+use crate::contender::ContenderKind;
 use crate::plan::World;
 use crate::record::{Order, nanos};
 use crate::round::Turns;
 
 const WORLDS: [(usize, usize); 2] = [(1, 32), (8, 4)];
-const CONTENDERS: [Who; 3] = [Who::Quorlock, Who::Rslock, Who::RslockTuned];
+const CONTENDERS: [ContenderKind; 3] = [
+    ContenderKind::Quorlock,
+    ContenderKind::Rslock,
+    ContenderKind::RslockTuned,
+];
 /// Until all waiters have been refused.
 const SETTLED: Duration = Duration::from_millis(700);
 

@@ -15,7 +15,6 @@ mod commands;
 mod common;
 mod contender;
 mod contention;
-mod crew;
 mod etcd;
 mod etcd_server;
 mod faults;
@@ -25,6 +24,7 @@ mod plan;
 #[path = "../../tests/common/postgres.rs"]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod postgres;
+mod process_group;
 mod quorlock;
 mod record;
 mod round;

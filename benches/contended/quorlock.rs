@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::{Lease, Redlock};
 
 use crate::common::release;
-use crate::contender::{Contender, Failure, TTL, Who};
+use crate::contender::{Contender, ContenderKind, Failure, TTL};
 use crate::servers::Addresses;
 
 pub(crate) struct Quorlock(Redlock);
@@ -14,11 +14,15 @@ impl Contender for Quorlock {
     type Held = Lease;
 
     /// One manager for all waiters. Without the restart guard, because the servers have just started.
-    async fn connect(who: Who, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {
+    async fn connect(
+        who: ContenderKind,
+        addresses: &Addresses,
+        waiters: usize,
+    ) -> Result<Vec<Self>, Failure> {
         let builder = Redlock::builder()
             .urls(&addresses.redis)
             .ttl(TTL)
-            .fencing(who != Who::QuorlockPlain)
+            .fencing(who != ContenderKind::QuorlockPlain)
             .restart_guard(false)
             .connect_timeout(Duration::from_secs(30));
         let redlock = builder.connect().await.map_err(|error| error.to_string())?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::contender::Who;
+use crate::contender::ContenderKind;
 use crate::servers::Addresses;
 
 /// Nanoseconds on a clock that all processes of a machine share, and that is never set.
@@ -22,7 +22,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
-    pub(crate) who: Who,
+    pub(crate) who: ContenderKind,
     pub(crate) waiters: usize,
     pub(crate) addresses: Addresses,
     pub(crate) multi_thread: bool,

@@ -6,10 +6,10 @@ use quorlock::testbed::Testbed;
 use crate::bench::Outcome;
 use crate::commands::Commands;
 use crate::common::report::Report;
-use crate::contender::Who;
-use crate::crew::Crew;
-use crate::figures::{Alone, Figures, two_holders};
+use crate::contender::ContenderKind;
+use crate::figures::{Figures, Uncontended, two_holders};
 use crate::plan::{Plan, World};
+use crate::process_group::ProcessGroup;
 use crate::record::{Job, Order, Record, nanos, now};
 
 /// For all processes to read their orders.
@@ -17,9 +17,9 @@ const LEAD: Duration = Duration::from_millis(20);
 
 /// The processes of one contender in one world.
 pub(crate) struct Turns {
-    pub(crate) who: Who,
+    pub(crate) who: ContenderKind,
     pub(crate) world: World,
-    crew: Crew,
+    group: ProcessGroup,
     /// Two holders at the same time, which must never be.
     violation: Option<String>,
 }
@@ -29,7 +29,7 @@ impl Turns {
         Ok(Turns {
             who: job.who,
             world,
-            crew: Crew::start(job, world.processes).await?,
+            group: ProcessGroup::start(job, world.processes).await?,
             violation: None,
         })
     }
@@ -41,7 +41,7 @@ impl Turns {
             at_most: plan.alone,
             ..self.order(plan.hold, Duration::from_secs(3))
         };
-        let alone = Alone::of(&self.work(&[alone]).await?);
+        let alone = Uncontended::of(&self.work(&[alone]).await?);
 
         let counted = counted.filter(|_| self.who.is_redis());
         let before = Commands::so_far(counted).await?;
@@ -67,7 +67,7 @@ impl Turns {
 
     /// Runs an order on each process, from the first on.
     pub(crate) async fn work(&mut self, orders: &[Order]) -> Outcome<Record> {
-        let record = self.crew.work(orders).await;
+        let record = self.group.work(orders).await;
         let record = record.map_err(|error| format!("{}: {error}", self.who.name()))?;
         self.violation = self.violation.take().or_else(|| two_holders(&record));
         Ok(record)

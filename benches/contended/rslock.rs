@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rslock::{Lock, LockManager};
 
-use crate::contender::{Contender, Failure, TTL, Who};
+use crate::contender::{Contender, ContenderKind, Failure, TTL};
 use crate::servers::Addresses;
 
 /// The longest delay between two tries. It is drawn evenly, in whole milliseconds.
@@ -16,9 +16,13 @@ pub(crate) struct Rslock(LockManager);
 impl Contender for Rslock {
     type Held = Lock;
 
-    async fn connect(who: Who, addresses: &Addresses, waiters: usize) -> Result<Vec<Self>, Failure> {
+    async fn connect(
+        who: ContenderKind,
+        addresses: &Addresses,
+        waiters: usize,
+    ) -> Result<Vec<Self>, Failure> {
         let mut manager = LockManager::new(addresses.redis.clone());
-        if who == Who::RslockTuned {
+        if who == ContenderKind::RslockTuned {
             manager.set_retry(TRIES, DELAY);
         }
         Ok((0..waiters).map(|_| Rslock(manager.clone())).collect())

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::bench::{Bench, Outcome};
 use crate::common::report::{Report, Row};
 use crate::common::stats::percentile;
-use crate::contender::Who;
+use crate::contender::ContenderKind;
 use crate::figures::HandOvers;
 use crate::plan::World;
 use futures_util::future::try_join_all;
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const STRETCH: Duration = Duration::from_secs(2);
 
 /// PostgreSQL shows what the machine costs a contender that loses no wake-up.
-const CONTENDERS: [Who; 2] = [Who::Quorlock, Who::PostgresBlocking];
+const CONTENDERS: [ContenderKind; 2] = [ContenderKind::Quorlock, ContenderKind::PostgresBlocking];
 const PERCENTILES: [(&str, f64); 5] = [
     ("p50", 50.0),
     ("p90", 90.0),
@@ -65,7 +65,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-async fn hand_over(who: Who, bench: &Bench, report: &mut Report) -> Outcome<HandOvers> {
+async fn hand_over(who: ContenderKind, bench: &Bench, report: &mut Report) -> Outcome<HandOvers> {
     let plan = &bench.plan;
     bench
         .progress

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::advisory::Advisory;
-use crate::contender::{Contender, Who};
+use crate::contender::{Contender, ContenderKind};
 use crate::etcd::Etcd;
 use crate::quorlock::Quorlock;
 use crate::record::{Grant, Job, Moment, Order, Record, now};
@@ -44,10 +44,10 @@ pub(crate) fn main(job: &Job) -> Result<(), Box<dyn Error>> {
     let runtime = runtime.enable_all().build()?;
     let done = runtime.block_on(async {
         match job.who {
-            Who::Quorlock | Who::QuorlockPlain => work::<Quorlock>(job).await,
-            Who::Rslock | Who::RslockTuned => work::<Rslock>(job).await,
-            Who::PostgresBlocking | Who::PostgresPolling => work::<Advisory>(job).await,
-            Who::Etcd => work::<Etcd>(job).await,
+            ContenderKind::Quorlock | ContenderKind::QuorlockPlain => work::<Quorlock>(job).await,
+            ContenderKind::Rslock | ContenderKind::RslockTuned => work::<Rslock>(job).await,
+            ContenderKind::PostgresBlocking | ContenderKind::PostgresPolling => work::<Advisory>(job).await,
+            ContenderKind::Etcd => work::<Etcd>(job).await,
         }
     });
     // The thread that reads the input would be waited for.

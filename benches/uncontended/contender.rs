@@ -71,15 +71,15 @@ fn known_name(number: u64) -> String {
 
 /// A contender on resources that all nodes know, as in steady use. For a new one, nodes start a counter.
 #[derive(Clone)]
-pub(crate) struct Known<C> {
+pub(crate) struct KnownResources<C> {
     contender: C,
     next: Arc<AtomicU64>,
 }
 
-impl<C: Contender> Known<C> {
+impl<C: Contender> KnownResources<C> {
     pub(crate) fn new(contender: C) -> Self {
         let next = Arc::default();
-        Known { contender, next }
+        KnownResources { contender, next }
     }
 
     pub(crate) fn contender(&self) -> &C {
@@ -87,7 +87,7 @@ impl<C: Contender> Known<C> {
     }
 }
 
-impl<C: Contender> Contender for Known<C> {
+impl<C: Contender> Contender for KnownResources<C> {
     type Held = C::Held;
 
     async fn acquire(&self, _: String) -> Result<C::Held, Failure> {

@@ -10,7 +10,7 @@ use quorlock::testbed::Testbed;
 use tokio::time::sleep;
 
 use crate::common::report::Report;
-use crate::contender::{Contender, Known, Quorlock, TTL};
+use crate::contender::{Contender, KnownResources, Quorlock, TTL};
 use crate::distance::Distances;
 use crate::floor::Floor;
 use crate::measure::one_by_one;
@@ -129,11 +129,13 @@ fn step(size: usize) -> Step {
 }
 
 /// Connects to servers that have been up for a while.
-async fn connect(addresses: &[SocketAddr]) -> Result<(Known<Floor>, Known<Quorlock>), Box<dyn Error>> {
+async fn connect(
+    addresses: &[SocketAddr],
+) -> Result<(KnownResources<Floor>, KnownResources<Quorlock>), Box<dyn Error>> {
     let floor = Floor::connect(addresses, Requests::Scripted)?;
     let quorlock = Quorlock::connect(&urls(addresses), true, false, TTL).await?;
     quorlock.make_known().await?;
-    Ok((Known::new(floor), Known::new(quorlock)))
+    Ok((KnownResources::new(floor), KnownResources::new(quorlock)))
 }
 
 /// Returns the memory of this process in bytes; 0 if unknown.

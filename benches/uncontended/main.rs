@@ -4,12 +4,12 @@
 //!
 //! `docs/benchmarks.md` describes the method.
 
+mod all_contenders;
 mod charts;
 #[path = "../common/mod.rs"]
 mod common;
 mod contender;
 mod distance;
-mod everybody;
 mod floor;
 mod growth;
 mod measure;
@@ -26,9 +26,9 @@ use std::{fs, thread};
 
 use quorlock::testbed::{TestNode, Testbed};
 
+use all_contenders::{AllContenders, FLOORS};
 use common::report::{self, RSLOCK_VERSION, Report};
 use distance::Distances;
-use everybody::{Everybody, FLOORS};
 use plan::{Arguments, Plan};
 
 /// A server trusts no counter from before its start, whose time is known only to a few seconds.
@@ -61,21 +61,26 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
         .iter()
         .any(|part| arguments.wants(part))
     {
-        let everybody = Everybody::connect(&addresses(&testbed)).await?;
+        let all_contenders = AllContenders::connect(&addresses(&testbed)).await?;
         if arguments.wants("latency") {
-            let latency = everybody.latency(plan.rounds, plan.pairs).await;
+            let latency = all_contenders.latency(plan.rounds, plan.pairs).await;
             report.latency("latency", &latency, FLOORS);
-            everybody.server_times(&testbed, plan.pairs, &mut report).await?;
+            all_contenders
+                .server_times(&testbed, plan.pairs, &mut report)
+                .await?;
         }
         if arguments.wants("throughput") {
             let mut all = Vec::new();
             for &tasks in plan.tasks {
-                all.push((tasks, everybody.throughput(tasks, plan.rounds, plan.window).await));
+                all.push((
+                    tasks,
+                    all_contenders.throughput(tasks, plan.rounds, plan.window).await,
+                ));
             }
             report.throughput("throughput", &all, &[64, 512]);
         }
         if arguments.wants("stopped") {
-            everybody.stopped(&testbed, &plan, &mut report).await?;
+            all_contenders.stopped(&testbed, &plan, &mut report).await?;
         }
     }
     testbed.shutdown().await;
@@ -116,12 +121,14 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
 /// Measures with the recommended durability: writes reach the disk before the answer.
 async fn on_disk(plan: &Plan, report: &mut Report) -> Outcome<()> {
     let testbed = Testbed::start(5).await?;
-    let everybody = Everybody::connect(&addresses(&testbed)).await?;
-    let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
+    let all_contenders = AllContenders::connect(&addresses(&testbed)).await?;
+    let latency = all_contenders.latency(plan.fsync_rounds, plan.fsync_pairs).await;
     report.latency("latency with appendfsync always", &latency, FLOORS);
-    let throughput = everybody.throughput(64, plan.fsync_rounds, plan.window).await;
+    let throughput = all_contenders
+        .throughput(64, plan.fsync_rounds, plan.window)
+        .await;
     report.throughput("throughput with appendfsync always", &[(64, throughput)], &[]);
-    drop(everybody);
+    drop(all_contenders);
     testbed.shutdown().await;
     Ok(())
 }
@@ -131,11 +138,11 @@ async fn over_a_network(plan: &Plan, report: &mut Report) -> Outcome<()> {
     const ONE_WAY: Duration = Duration::from_micros(500);
     let testbed = Testbed::builder().arg("appendonly", "no").start().await?;
     let distances = Distances::to(&addresses(&testbed))?;
-    let everybody = Everybody::connect(&distances.addresses).await?;
+    let all_contenders = AllContenders::connect(&distances.addresses).await?;
     distances.set(&[ONE_WAY; 5]);
-    let latency = everybody.latency(plan.fsync_rounds, plan.fsync_pairs).await;
+    let latency = all_contenders.latency(plan.fsync_rounds, plan.fsync_pairs).await;
     report.latency("latency over a network", &latency, FLOORS);
-    drop(everybody);
+    drop(all_contenders);
     testbed.shutdown().await;
     Ok(())
 }

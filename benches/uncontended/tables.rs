@@ -1,6 +1,6 @@
+use crate::all_contenders::{IN_JSON_ONLY, MUXES, UNFENCED_MUX};
 use crate::common::report::{Report, Row};
 use crate::common::stats::median;
-use crate::everybody::{IN_JSON_ONLY, MUXES, UNFENCED_MUX};
 use crate::measure::{Failures, Sample};
 use crate::server::ServerTime;
 

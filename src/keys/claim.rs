@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::cleanup::{Cleanup, deletion_answer};
 use super::late_grants::{LateGrants, counter};
-use super::pending_delete::{DeleteHorizon, OnHeard, PendingDelete};
+use super::pending_delete::{DeleteHorizon, OnNotified, PendingDelete};
 use crate::context::Context;
 use crate::error::ReleaseOutcome;
 use crate::node::{Action, Answer, Fencing, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request};
@@ -57,7 +57,7 @@ pub(crate) struct Claim {
     observer: Option<Arc<dyn ReleaseObserver>>,
 }
 
-/// Those of this process who wait for a lock that is held here.
+/// The waiters of this process for a lock that is held here.
 pub(crate) trait ReleaseObserver: Send + Sync {
     /// The lock is about to be given up. Returns the announcement for other processes.
     fn notice(&self) -> ReleaseNotice;
@@ -65,8 +65,8 @@ pub(crate) trait ReleaseObserver: Send + Sync {
     /// The deletions have been sent: a later acquire of this process is ordered after them on every node.
     fn freed(&self);
 
-    /// A node has told a listener of the release.
-    fn heard(&self);
+    /// A node has notified a subscriber of the release.
+    fn notified(&self);
 }
 
 impl Claim {
@@ -373,8 +373,8 @@ impl Drop for Claim {
             let answer = release.as_ref().and_then(|release| release.answer(node));
             let reply = answer.and_then(|answer| deletion_answer(answer.clone()).ok());
             let is_final = |(reply, sent)| horizon.is_final(&reply, &*self.nodes[node], sent);
-            if let (Some(observer), Some(Reply::Released { heard: true })) = (&self.observer, reply) {
-                observer.heard();
+            if let (Some(observer), Some(Reply::Released { notified: true })) = (&self.observer, reply) {
+                observer.notified();
             }
             if reply.zip(sent).is_some_and(is_final) {
                 continue;
@@ -389,10 +389,10 @@ impl Drop for Claim {
                 unsent: freed
                     .as_ref()
                     .map(|freed| -> Box<dyn Send> { Box::new(Unsent(freed.0.clone())) }),
-                on_heard: self
+                on_notified: self
                     .observer
                     .clone()
-                    .map(|observer| -> OnHeard { Box::new(move || observer.heard()) }),
+                    .map(|observer| -> OnNotified { Box::new(move || observer.notified()) }),
                 expired_at: self.expired_at,
                 horizon,
             };

@@ -18,8 +18,8 @@ pub(crate) struct PendingDelete {
     /// Dropped as soon as the deletion has its place in the pipeline: a later acquire is then ordered after it. Also dropped if the
     /// node fails, so that no waiter waits for it.
     pub(crate) unsent: Option<Box<dyn Send>>,
-    /// Called if a listener was told of the deletion. Dropped uncalled if the node fails.
-    pub(crate) on_heard: Option<OnHeard>,
+    /// Called if a subscriber was notified of the deletion. Dropped uncalled if the node fails.
+    pub(crate) on_notified: Option<OnNotified>,
     /// When the key has expired by itself.
     pub(crate) expired_at: Instant,
     pub(crate) horizon: DeleteHorizon,
@@ -48,13 +48,13 @@ impl DeleteHorizon {
     }
 }
 
-pub(crate) type OnHeard = Box<dyn FnOnce() + Send>;
+pub(crate) type OnNotified = Box<dyn FnOnce() + Send>;
 
 impl PendingDelete {
-    /// Lets everybody go on who waits for this deletion: the node fails.
+    /// Lets the waiters for this deletion go on: the node fails.
     pub(super) fn stop_waiting(&mut self) {
         self.unsent = None;
-        self.on_heard = None;
+        self.on_notified = None;
     }
 }
 

@@ -91,7 +91,7 @@ pub struct Listener {
 
 /// Receives what all nodes announce of one lock.
 pub(crate) trait ReleaseSink: Send + Sync {
-    fn hears(&self, node: usize, hears: bool);
+    fn set_subscribed(&self, node: usize, subscribed: bool);
     fn released(&self, node: usize, owner: OwnerToken, notice: ReleaseNotice);
     fn waits(&self, notice: WaitNotice);
 }
@@ -101,14 +101,14 @@ impl Listener {
         Listener { node, sink }
     }
 
-    /// From now on, the node announces every release, until [`deaf`](Self::deaf). To be called after each interruption.
-    pub fn listening(&self) {
-        self.sink.hears(self.node, true);
+    /// From now on, the node delivers every announcement, until [`unsubscribed`](Self::unsubscribed). To be called after each interruption.
+    pub fn subscribed(&self) {
+        self.sink.set_subscribed(self.node, true);
     }
 
     /// From now on, announcements may be missing.
-    pub fn deaf(&self) {
-        self.sink.hears(self.node, false);
+    pub fn unsubscribed(&self) {
+        self.sink.set_subscribed(self.node, false);
     }
 
     /// The node has deleted the key, which held this token.

@@ -103,8 +103,8 @@ pub enum Reply {
     Extended,
     /// Release: the key was ours and is deleted.
     Released {
-        /// Whether any listener was told.
-        heard: bool,
+        /// Whether any subscriber received the announcement.
+        notified: bool,
     },
     /// Announce: done, or not allowed.
     Announced,

@@ -125,7 +125,7 @@ async fn run_subscriptions(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedRe
             Err(fault) => Some(fault),
         };
         let was_subscribed = listeners.channels.values().any(|channel| channel.subscribed);
-        listeners.mark_all_unsubscribed(Listener::deaf);
+        listeners.mark_all_unsubscribed(Listener::unsubscribed);
         let Some(fault) = fault else {
             // Closed for lack of listeners.
             failures = 0;
@@ -191,7 +191,7 @@ impl Listeners {
                     }
                 });
                 if channel.subscribed {
-                    listener.listening();
+                    listener.subscribed();
                 }
                 channel.listeners.push((id, listener));
                 let is_new = channel.listeners.len() == 1;
@@ -217,7 +217,7 @@ impl Listeners {
             channel
                 .listeners
                 .iter()
-                .for_each(|(_, listener)| listener.listening());
+                .for_each(|(_, listener)| listener.subscribed());
         }
     }
 
@@ -238,8 +238,8 @@ impl Listeners {
     fn report_missed(&self) {
         for channel in self.channels.values().filter(|channel| channel.subscribed) {
             for (_, listener) in &channel.listeners {
-                listener.deaf();
-                listener.listening();
+                listener.unsubscribed();
+                listener.subscribed();
             }
         }
     }
@@ -265,7 +265,7 @@ impl Listeners {
 impl Drop for Listeners {
     /// Tells all listeners that nothing more is announced: the node or its runtime has ended.
     fn drop(&mut self) {
-        self.mark_all_unsubscribed(Listener::deaf);
+        self.mark_all_unsubscribed(Listener::unsubscribed);
     }
 }
 
@@ -428,8 +428,8 @@ mod tests {
     struct Notes(Mutex<Vec<bool>>);
 
     impl ReleaseSink for Notes {
-        fn hears(&self, _: usize, hears: bool) {
-            self.0.lock().unwrap().push(hears);
+        fn set_subscribed(&self, _: usize, subscribed: bool) {
+            self.0.lock().unwrap().push(subscribed);
         }
 
         fn released(&self, _: usize, _: OwnerToken, _: ReleaseNotice) {}

@@ -22,7 +22,7 @@
 -- A counter has the lock's name with COUNTER behind it. It is not in KEYS, as a cluster would require: nodes are in no cluster,
 -- and each argument takes the client time.
 --
--- The answer has one entry for each request: the counter that was counted or raised; HEARD if a listener received the
+-- The answer has one entry for each request: the counter that was counted or raised; NOTIFIED if a listener received the
 -- announcement; another of the numbers below; {remaining ms, token} if another token holds the key; or an error's text. If the
 -- node's time was read, it follows in microseconds. Errors are caught one by one, so that no request spoils the others.
 --
@@ -31,7 +31,7 @@
 --
 -- All of this text runs with each call, mostly for a single "a" or "r". So there are few functions, and no tables to make first.
 
-local HEARD, DONE, TOO_LATE, MISSING, FOREIGN, OTHER_MEMORY, TOO_EARLY = 1, 0, -1, -2, -3, -4, -5
+local NOTIFIED, DONE, TOO_LATE, MISSING, FOREIGN, OTHER_MEMORY, TOO_EARLY = 1, 0, -1, -2, -3, -4, -5
 local COUNTER, CHANNEL = '#fence', '#free'
 
 -- Starts a counter that is missing, or older than this memory, at "least" and "oldest" or above (F5). Returns it, or an error.
@@ -71,10 +71,10 @@ end
 
 local last = #KEYS
 
--- Publishes an announcement (W2). Returns HEARD if there are listeners, otherwise DONE, also without the right to publish.
+-- Publishes an announcement (W2). Returns NOTIFIED if there are listeners, otherwise DONE, also without the right to publish.
 local function announce(key, text)
   local told = redis.pcall('PUBLISH', key .. CHANNEL .. ARGV[last]:sub(35), text)
-  return type(told) == 'number' and told > 0 and HEARD or DONE
+  return type(told) == 'number' and told > 0 and NOTIFIED or DONE
 end
 
 local function release(key, item)

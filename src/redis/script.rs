@@ -18,8 +18,8 @@ use crate::protocol::token::FencingToken;
 
 pub(super) const LOCK: &str = include_str!("lock.lua");
 
-// The script's replies. Counters are positive, and HEARD never answers a request for a counter.
-const HEARD: i64 = 1;
+// The script's replies. Counters are positive, and NOTIFIED never answers a request for a counter.
+const NOTIFIED: i64 = 1;
 const DONE: i64 = 0;
 const TOO_LATE: i64 = -1;
 const MISSING: i64 = -2;
@@ -406,10 +406,10 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             counter: Some(counter),
         }),
         (Value::Integer(DONE), Action::Extend { .. }) => Ok(Reply::Extended),
-        (Value::Integer(code @ (DONE | HEARD)), Action::Release { .. }) => {
-            Ok(Reply::Released { heard: code == HEARD })
-        }
-        (Value::Integer(DONE | HEARD), Action::Announce(_)) => Ok(Reply::Announced),
+        (Value::Integer(code @ (DONE | NOTIFIED)), Action::Release { .. }) => Ok(Reply::Released {
+            notified: code == NOTIFIED,
+        }),
+        (Value::Integer(DONE | NOTIFIED), Action::Announce(_)) => Ok(Reply::Announced),
         (Value::Integer(MISSING), _) if needs_key => Ok(Reply::Missing),
         (Value::Integer(FOREIGN), _) if needs_key => Ok(Reply::Foreign),
         (Value::Integer(number), Action::Raise { .. }) => {

@@ -19,7 +19,7 @@ use crate::round::ask;
 use crate::sys::timer::sleep_until;
 use crate::votes::Votes;
 
-use super::releases::{Hearing, ReleaseWatch};
+use super::releases::{ReleaseWatch, Subscriptions};
 use super::retry::Retry;
 use super::ticket::Ticket;
 
@@ -37,7 +37,7 @@ pub(crate) struct FrontWaiter<'a, T: Clone + Send + 'static> {
     /// How long the nodes took to answer last.
     round_trip: Duration,
     /// The nodes that it listened to when it last asked.
-    hearing: Hearing,
+    subscriptions: Subscriptions,
     /// Their last answers.
     seen: Vec<Seen>,
     /// Whether it has not checked since a refusal that other processes know that it waits.
@@ -93,7 +93,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
             nodes,
             context,
             round_trip: Duration::ZERO,
-            hearing: Hearing::none(nodes.len()),
+            subscriptions: Subscriptions::none(nodes.len()),
             seen: vec![Seen::Unknown; nodes.len()],
             was_refused: false,
         }
@@ -101,12 +101,12 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
 
     /// Called when it asks the nodes.
     pub(crate) fn attempt_starts(&mut self) {
-        self.hearing = match self.ticket.releases() {
+        self.subscriptions = match self.ticket.releases() {
             Some(releases) => {
                 releases.forget();
-                releases.hearing()
+                releases.subscriptions()
             }
-            None => Hearing::none(self.nodes.len()),
+            None => Subscriptions::none(self.nodes.len()),
         };
     }
 
@@ -223,7 +223,7 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
             plan.releases = self.ticket.releases();
         }
         let has_cause = goes_later || plan.is_handed_over || self.was_refused;
-        let would_hear = |releases: &Arc<ReleaseWatch>| releases.hearing().of_quorum();
+        let would_hear = |releases: &Arc<ReleaseWatch>| releases.subscriptions().include_quorum();
         if !has_cause
             || self.ticket.is_next()
             || self.ticket.held_here().is_some()
@@ -298,11 +298,13 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         let Some(holder) = holder else {
             return Some(false);
         };
-        let hearing = releases.hearing();
+        let subscriptions = releases.subscriptions();
         let held = || (0..self.seen.len()).filter(|node| self.holds(*node, holder));
         let need = quorum(self.seen.len());
-        let now = held().filter(|node| hearing.of(*node)).count();
-        let since = held().filter(|node| hearing.since(&self.hearing, *node)).count();
+        let now = held().filter(|node| subscriptions.include(*node)).count();
+        let since = held()
+            .filter(|node| subscriptions.unbroken_since(&self.subscriptions, *node))
+            .count();
         match (since >= need, now >= need) {
             (true, _) => Some(true),
             (false, true) => None,

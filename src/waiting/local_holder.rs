@@ -77,7 +77,7 @@ impl<T: Send + 'static> ReleaseObserver for LocalHolder<T> {
     }
 
     /// Starts to listen, because another process may wait.
-    fn heard(&self) {
+    fn notified(&self) {
         let QueueRef { queues, id, queue } = &self.queue_ref;
         if lock(&queue.state).releases.is_some() {
             return;

@@ -19,11 +19,11 @@ const REMEMBERED: usize = 8;
 
 /// Listens to all nodes for releases of one lock, until it is dropped.
 pub(crate) struct ReleaseWatch {
-    heard: Arc<Heard>,
+    received: Arc<Received>,
     _listening: Vec<Listening>,
 }
 
-struct Heard {
+struct Received {
     nodes: Mutex<State>,
     changed: Notify,
     fairness: Arc<Mutex<Fairness>>,
@@ -37,31 +37,31 @@ struct State {
 
 #[derive(Clone, Copy, Default)]
 struct NodeState {
-    hears: bool,
+    is_subscribed: bool,
     /// Counts how often listening to the node began.
     beginnings: u32,
     released: Option<(OwnerToken, ReleaseKind)>,
 }
 
-/// Which nodes are listened to. `None` if a node is not; a number that differs shows an interruption.
+/// The subscriptions to all nodes: a number for each, `None` without one. A number that differs shows an interruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hearing(Vec<Option<u32>>);
+pub(crate) struct Subscriptions(Vec<Option<u32>>);
 
-impl Hearing {
-    pub(crate) fn none(nodes: usize) -> Hearing {
-        Hearing(vec![None; nodes])
+impl Subscriptions {
+    pub(crate) fn none(nodes: usize) -> Subscriptions {
+        Subscriptions(vec![None; nodes])
     }
 
-    /// Returns whether a node is listened to, without interruption since `earlier`.
-    pub(crate) fn since(&self, earlier: &Hearing, node: usize) -> bool {
+    /// Returns whether a node is subscribed to, without interruption since `earlier`.
+    pub(crate) fn unbroken_since(&self, earlier: &Subscriptions, node: usize) -> bool {
         self.0[node].is_some() && self.0[node] == earlier.0[node]
     }
 
-    pub(crate) fn of(&self, node: usize) -> bool {
+    pub(crate) fn include(&self, node: usize) -> bool {
         self.0[node].is_some()
     }
 
-    pub(crate) fn of_quorum(&self) -> bool {
+    pub(crate) fn include_quorum(&self) -> bool {
         self.0.iter().flatten().count() >= quorum(self.0.len())
     }
 }
@@ -74,7 +74,7 @@ impl ReleaseWatch {
         runtime: &Handle,
         fairness: &Arc<Mutex<Fairness>>,
     ) -> ReleaseWatch {
-        let heard = Arc::new(Heard {
+        let received = Arc::new(Received {
             nodes: Mutex::new(State {
                 nodes: vec![NodeState::default(); nodes.len()],
                 acted_upon: Vec::new(),
@@ -83,34 +83,34 @@ impl ReleaseWatch {
             fairness: fairness.clone(),
         });
         let _entered = runtime.enter();
-        let listen = |number: usize| nodes[number].listen(key, Listener::new(number, heard.clone()));
+        let listen = |number: usize| nodes[number].listen(key, Listener::new(number, received.clone()));
         let listening = (0..nodes.len()).filter_map(listen).collect();
         ReleaseWatch {
-            heard,
+            received,
             _listening: listening,
         }
     }
 
-    pub(crate) fn hearing(&self) -> Hearing {
-        let state = self.heard.state();
-        let hears = |node: &NodeState| node.hears.then_some(node.beginnings);
-        Hearing(state.nodes.iter().map(hears).collect())
+    pub(crate) fn subscriptions(&self) -> Subscriptions {
+        let state = self.received.state();
+        let subscription = |node: &NodeState| node.is_subscribed.then_some(node.beginnings);
+        Subscriptions(state.nodes.iter().map(subscription).collect())
     }
 
     /// Waits until a node announces a release, or listening to a node begins or ends. Cancel safe.
     pub(crate) async fn changed(&self) {
-        self.heard.changed.notified().await;
+        self.received.changed.notified().await;
     }
 
     /// Forgets the announcements so far. Called before the nodes are asked, whose answers will include them.
     pub(crate) fn forget(&self) {
-        self.heard.state().forget();
+        self.received.state().forget();
     }
 
     /// Returns whether any node has announced this release since then.
     pub(crate) fn is_released(&self, owner: OwnerToken) -> bool {
         let is_it = |node: &NodeState| node.released.is_some_and(|(released, _)| released == owner);
-        self.heard.state().nodes.iter().any(is_it)
+        self.received.state().nodes.iter().any(is_it)
     }
 
     /// Returns how the lock was released, if a quorum of nodes is free: at least one because it has announced the release,
@@ -120,7 +120,7 @@ impl ReleaseWatch {
         is_free: impl Fn(usize) -> bool,
         holds: impl Fn(usize, OwnerToken) -> bool,
     ) -> Option<ReleaseKind> {
-        let mut state = self.heard.state();
+        let mut state = self.received.state();
         let is_new =
             |node: usize, owner: OwnerToken| !state.acted_upon.contains(&owner) || holds(node, owner);
         let new = |node: usize| {
@@ -159,18 +159,18 @@ impl State {
     }
 }
 
-impl Heard {
+impl Received {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.nodes)
     }
 }
 
-impl ReleaseSink for Heard {
-    fn hears(&self, node: usize, hears: bool) {
+impl ReleaseSink for Received {
+    fn set_subscribed(&self, node: usize, subscribed: bool) {
         {
             let node = &mut self.state().nodes[node];
-            node.hears = hears;
-            node.beginnings = node.beginnings.wrapping_add(u32::from(hears));
+            node.is_subscribed = subscribed;
+            node.beginnings = node.beginnings.wrapping_add(u32::from(subscribed));
         }
         self.changed.notify_one();
     }

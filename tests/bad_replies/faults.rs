@@ -10,8 +10,8 @@ use quorlock::testbed::{Data, Testbed};
 use quorlock::{AcquireError, Redlock};
 
 use crate::common::{connect, eventually, unguarded};
-use crate::targets::liar::Liar;
-use crate::targets::lies::{Then, Told};
+use crate::targets::forgery::{Afterwards, ForgedReply};
+use crate::targets::lying_proxy::LyingProxy;
 use crate::targets::resp::Value;
 
 const BUDGET: Duration = Duration::from_secs(2);
@@ -19,18 +19,18 @@ const BUDGET: Duration = Duration::from_secs(2);
 const TTL: Duration = Duration::from_secs(16);
 
 /// Returns a proxy that answers everything with `said` while the flag is set.
-async fn liar(testbed: &Testbed, said: &[u8], then: Then) -> (Liar, Arc<AtomicBool>) {
+async fn lying_proxy(testbed: &Testbed, said: &[u8], then: Afterwards) -> (LyingProxy, Arc<AtomicBool>) {
     let lying = Arc::new(AtomicBool::new(false));
     let (lies, said) = (lying.clone(), said.to_vec());
-    let tongue = move |truth: &Value| match lies.load(SeqCst) {
-        true => Told {
+    let forge_reply = move |truth: &Value| match lies.load(SeqCst) {
+        true => ForgedReply {
             bytes: said.clone(),
             then,
         },
-        false => Told::says(truth.write()),
+        false => ForgedReply::says(truth.write()),
     };
     let server = testbed.nodes()[0].direct_addr();
-    (Liar::start(server, Box::new(tongue)).await, lying)
+    (LyingProxy::start(server, Box::new(forge_reply)).await, lying)
 }
 
 async fn fault(redlock: &Redlock, resource: &str, budget: Duration) -> Fault {
@@ -59,65 +59,73 @@ fn is_of_a_cluster(fault: &Fault) -> bool {
 /// Such replies count as neither "held" nor a grant (R5).
 #[tokio::test]
 async fn senseless_replies_are_faults_with_the_right_name() {
-    type Row<'a> = (&'a [u8], Then, fn(&Fault) -> bool);
+    type Row<'a> = (&'a [u8], Afterwards, fn(&Fault) -> bool);
     let ahead =
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 + 11 * 366 * 86_400_000_000;
     let counter = |counter: &str| format!("*2\r\n:{counter}\r\n:1\r\n").into_bytes();
     let (years_ahead, zero) = (counter(&ahead.to_string()), counter("0"));
     let (beyond, most) = (counter("9007199254740992"), counter("9223372036854775807"));
     let table: [Row<'_>; 33] = [
-        (b"+OK\r\n", Then::GoOn, is_protocol),
-        (b":5\r\n", Then::GoOn, is_protocol),
-        (b"$-1\r\n", Then::GoOn, is_protocol),
-        (b"*-1\r\n", Then::GoOn, is_protocol),
-        (b"*0\r\n", Then::GoOn, is_protocol),
-        (b"*1\r\n:1\r\n", Then::GoOn, is_protocol),
-        (b"*2\r\n:1795000000000000\r\n:x\r\n", Then::GoOn, is_protocol),
-        (b"*2\r\n:1795000000000000\r\n*0\r\n", Then::GoOn, is_protocol),
+        (b"+OK\r\n", Afterwards::GoOn, is_protocol),
+        (b":5\r\n", Afterwards::GoOn, is_protocol),
+        (b"$-1\r\n", Afterwards::GoOn, is_protocol),
+        (b"*-1\r\n", Afterwards::GoOn, is_protocol),
+        (b"*0\r\n", Afterwards::GoOn, is_protocol),
+        (b"*1\r\n:1\r\n", Afterwards::GoOn, is_protocol),
+        (
+            b"*2\r\n:1795000000000000\r\n:x\r\n",
+            Afterwards::GoOn,
+            is_protocol,
+        ),
+        (
+            b"*2\r\n:1795000000000000\r\n*0\r\n",
+            Afterwards::GoOn,
+            is_protocol,
+        ),
         (
             b"*2\r\n*3\r\n$1\r\n5\r\n$0\r\n\r\n:0\r\n:1\r\n",
-            Then::GoOn,
+            Afterwards::GoOn,
             is_protocol,
         ),
-        (b"*2\r\n$-1\r\n:1\r\n", Then::GoOn, is_protocol),
-        (b"*3\r\n:1\r\n:1\r\n:1\r\n", Then::GoOn, is_protocol),
-        (b"*2\r\n:-9\r\n:1\r\n", Then::GoOn, is_protocol),
-        (&zero, Then::GoOn, is_protocol),
-        (&years_ahead, Then::GoOn, is_protocol),
-        (&beyond, Then::GoOn, is_protocol),
-        (&most, Then::GoOn, is_protocol),
-        (b"$3\r\n\xff\xfe\xfd\r\n", Then::GoOn, is_protocol),
-        (b"$-2\r\n", Then::GoOn, is_protocol),
-        (b":9223372036854775808\r\n", Then::GoOn, is_protocol),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Then::GoOn, is_protocol),
-        (b"\r\n", Then::GoOn, is_protocol),
-        (b"_\r\n", Then::GoOn, is_protocol),
-        (b"%1\r\n+a\r\n:1\r\n", Then::GoOn, is_protocol),
-        (b">2\r\n+a\r\n:1\r\n", Then::GoOn, is_protocol),
+        (b"*2\r\n$-1\r\n:1\r\n", Afterwards::GoOn, is_protocol),
+        (b"*3\r\n:1\r\n:1\r\n:1\r\n", Afterwards::GoOn, is_protocol),
+        (b"*2\r\n:-9\r\n:1\r\n", Afterwards::GoOn, is_protocol),
+        (&zero, Afterwards::GoOn, is_protocol),
+        (&years_ahead, Afterwards::GoOn, is_protocol),
+        (&beyond, Afterwards::GoOn, is_protocol),
+        (&most, Afterwards::GoOn, is_protocol),
+        (b"$3\r\n\xff\xfe\xfd\r\n", Afterwards::GoOn, is_protocol),
+        (b"$-2\r\n", Afterwards::GoOn, is_protocol),
+        (b":9223372036854775808\r\n", Afterwards::GoOn, is_protocol),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Afterwards::GoOn, is_protocol),
+        (b"\r\n", Afterwards::GoOn, is_protocol),
+        (b"_\r\n", Afterwards::GoOn, is_protocol),
+        (b"%1\r\n+a\r\n:1\r\n", Afterwards::GoOn, is_protocol),
+        (b">2\r\n+a\r\n:1\r\n", Afterwards::GoOn, is_protocol),
         (
             b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n",
-            Then::GoOn,
+            Afterwards::GoOn,
             is_protocol,
         ),
-        (b"-MOVED 1 127.0.0.1:1\r\n", Then::GoOn, is_of_a_cluster),
-        (b"-ASK 1 127.0.0.1:1\r\n", Then::GoOn, is_of_a_cluster),
-        (b"-NOAUTH x\r\n", Then::GoOn, |fault| {
+        (b"-MOVED 1 127.0.0.1:1\r\n", Afterwards::GoOn, is_of_a_cluster),
+        (b"-ASK 1 127.0.0.1:1\r\n", Afterwards::GoOn, is_of_a_cluster),
+        (b"-NOAUTH x\r\n", Afterwards::GoOn, |fault| {
             matches!(fault, Fault::Auth { .. })
         }),
-        (b"-\r\n", Then::GoOn, |fault| {
+        (b"-\r\n", Afterwards::GoOn, |fault| {
             matches!(fault, Fault::Server { .. })
         }),
-        (b"$1000000000\r\n", Then::GoOn, is_protocol),
-        (b"*1000000000\r\n", Then::GoOn, is_protocol),
+        (b"$1000000000\r\n", Afterwards::GoOn, is_protocol),
+        (b"*1000000000\r\n", Afterwards::GoOn, is_protocol),
         // The connection is given up in time.
-        (b"", Then::Silence, is_lost),
-        (b"*3\r\n:179", Then::Close, is_lost),
+        (b"", Afterwards::Silence, is_lost),
+        (b"*3\r\n:179", Afterwards::Close, is_lost),
     ];
     let testbed = Testbed::start(1).await.unwrap();
     let judged = table.iter().enumerate().map(async |(row, (said, then, fits))| {
         let resource = format!("r{row}");
-        let (liar, lying) = liar(&testbed, said, *then).await;
-        let redlock = unguarded([liar.url()]).connect().await.unwrap();
+        let (lying_proxy, lying) = lying_proxy(&testbed, said, *then).await;
+        let redlock = unguarded([lying_proxy.url()]).connect().await.unwrap();
         lying.store(true, SeqCst);
         // A busy machine may answer late, so the budget is short only where a time-out is right.
         let budget = match fits(&Fault::Timeout { after: BUDGET }) {
@@ -140,11 +148,11 @@ async fn senseless_replies_are_faults_with_the_right_name() {
 #[tokio::test]
 async fn a_node_that_lies_in_its_greeting_is_down_for_that_reason() {
     let testbed = Testbed::start(3).await.unwrap();
-    let (liar, lying) = liar(&testbed, b"$5\r\nhello\r\n", Then::GoOn).await;
+    let (lying_proxy, lying) = lying_proxy(&testbed, b"$5\r\nhello\r\n", Afterwards::GoOn).await;
     lying.store(true, SeqCst);
     let mut urls = testbed.urls();
     let before = connect(&testbed).await;
-    urls[0] = liar.url();
+    urls[0] = lying_proxy.url();
     // What looks like a wrong list of nodes is refused when it is there from the beginning,
     let refused = unguarded(&urls).connect().await.unwrap_err();
     assert!(
@@ -171,14 +179,14 @@ async fn a_node_that_lies_in_its_greeting_is_down_for_that_reason() {
 #[tokio::test]
 async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others() {
     const CENTURY: i64 = 100 * 366 * 24 * 3_600;
-    let tongue = move |truth: &Value| {
-        let mut told = truth.clone();
-        match &mut told {
+    let forge_reply = move |truth: &Value| {
+        let mut forged = truth.clone();
+        match &mut forged {
             // TIME.
             Value::List(b'*', items) if matches!(&items[..], [Value::Text(b'$', _), Value::Text(b'$', micros)] if micros.len() <= 6) => {
                 if let Value::Text(b'$', seconds) = &mut items[0] {
-                    let told: i64 = String::from_utf8_lossy(seconds).parse().unwrap();
-                    *seconds = (told + CENTURY).to_string().into();
+                    let forged: i64 = String::from_utf8_lossy(seconds).parse().unwrap();
+                    *seconds = (forged + CENTURY).to_string().into();
                 }
             }
             // An acquire's counter, started from that clock, and the time.
@@ -190,7 +198,7 @@ async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others()
             }
             _ => {}
         }
-        Told::says(told.write())
+        ForgedReply::says(forged.write())
     };
     let testbed = Testbed::builder()
         .nodes(3)
@@ -198,9 +206,9 @@ async fn a_clock_a_century_ahead_does_not_take_a_resource_away_from_the_others()
         .start()
         .await
         .unwrap();
-    let liar = Liar::start(testbed.nodes()[0].direct_addr(), Box::new(tongue)).await;
+    let lying_proxy = LyingProxy::start(testbed.nodes()[0].direct_addr(), Box::new(forge_reply)).await;
     let mut urls = testbed.urls();
-    urls[0] = liar.url();
+    urls[0] = lying_proxy.url();
     testbed.nodes()[2].kill().await.unwrap();
     let redlock = unguarded(urls).connect().await.unwrap();
     // Nothing that the two agree on.

@@ -8,8 +8,8 @@ use std::{env, fs};
 use quorlock::testbed::Testbed;
 
 use crate::common::unguarded;
-use crate::targets::liar::{Liar, Tongue};
-use crate::targets::lies::Told;
+use crate::targets::forgery::ForgedReply;
+use crate::targets::lying_proxy::{Forge, LyingProxy};
 
 const CHILD: &str = "QUORLOCK_HOSTILE_CHILD";
 /// Far less than the announced lengths, and more than a test needs anyway.
@@ -61,15 +61,15 @@ async fn child() {
     let testbed = Testbed::start(3).await.unwrap();
     let mut urls = testbed.urls();
     let mut truths = 12;
-    let tongue: Tongue = Box::new(move |truth| {
+    let forge_reply: Forge = Box::new(move |truth| {
         truths -= i32::from(truths > 0);
         match truths {
-            0 => Told::says(said.to_vec()),
-            _ => Told::says(truth.write()),
+            0 => ForgedReply::says(said.to_vec()),
+            _ => ForgedReply::says(truth.write()),
         }
     });
-    let liar = Liar::start(testbed.nodes()[0].direct_addr(), tongue).await;
-    urls[0] = liar.url();
+    let lying_proxy = LyingProxy::start(testbed.nodes()[0].direct_addr(), forge_reply).await;
+    urls[0] = lying_proxy.url();
     let redlock = unguarded(urls).connect().await.unwrap();
     let before = peak();
     for round in 0..10 {

@@ -66,9 +66,9 @@ fn mutated(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Prints the case when the test panics in it.
-pub(crate) struct Told<'a>(pub(crate) &'a [u8]);
+pub(crate) struct PrintOnPanic<'a>(pub(crate) &'a [u8]);
 
-impl Drop for Told<'_> {
+impl Drop for PrintOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             eprintln!("the failed case: b\"{}\"", self.0.escape_ascii());

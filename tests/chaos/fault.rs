@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::worker::{LOOK_PERIOD, TTL};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manners {
+pub(crate) enum FaultModel {
     /// Faults that locks are promised to survive.
     Promised,
     /// Also faults that break the promise's assumptions: clocks are set.
@@ -17,10 +17,10 @@ pub(crate) enum Manners {
     AtAnyTime,
 }
 
-impl Manners {
+impl FaultModel {
     /// Whether clients have the restart guard on.
     pub(crate) fn is_guarded(self) -> bool {
-        matches!(self, Manners::Promised | Manners::Anything)
+        matches!(self, FaultModel::Promised | FaultModel::Anything)
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) enum Scope {
 }
 
 impl Fault {
-    pub(crate) fn all(manners: Manners) -> &'static [Fault] {
+    pub(crate) fn all(model: FaultModel) -> &'static [Fault] {
         use Fault::*;
         const PROMISED: usize = 26;
         const UNGUARDED: [Fault; 6] = [
@@ -141,11 +141,11 @@ impl Fault {
             ClockBack,
             ClockBackALittle,
         ];
-        match manners {
-            Manners::Promised => &ALL[..PROMISED],
-            Manners::Anything => &ALL,
-            Manners::StayAway => &UNGUARDED[..5],
-            Manners::AtAnyTime => &UNGUARDED,
+        match model {
+            FaultModel::Promised => &ALL[..PROMISED],
+            FaultModel::Anything => &ALL,
+            FaultModel::StayAway => &UNGUARDED[..5],
+            FaultModel::AtAnyTime => &UNGUARDED,
         }
     }
 
@@ -178,11 +178,11 @@ impl Fault {
     }
 
     /// For how many milliseconds it lasts, at least and at most.
-    pub(crate) fn millis(self, manners: Manners) -> Range<u64> {
+    pub(crate) fn millis(self, model: FaultModel) -> Range<u64> {
         let (look, ttl) = (LOOK_PERIOD.as_millis() as u64, TTL.as_millis() as u64);
         match self {
             // All that the node forgot expires within a TTL.
-            Fault::Emptied if manners == Manners::StayAway => ttl + 100..ttl + 300,
+            Fault::Emptied if model == FaultModel::StayAway => ttl + 100..ttl + 300,
             // Leases that the node granted end while it is away.
             Fault::CountersLost => ttl + 200..ttl + 400,
             // What was forgotten matters as long as a lease lives.

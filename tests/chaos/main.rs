@@ -9,10 +9,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod event;
 mod fault;
-mod hands;
 mod history;
-mod nemesis;
+mod injector;
+mod node_faults;
 mod order;
 mod overlaps;
 #[path = "../common/postgres.rs"]
@@ -20,7 +21,6 @@ mod postgres;
 mod report;
 #[path = "../common/server.rs"]
 mod server;
-mod stroke;
 mod task;
 mod worker;
 mod workers;
@@ -36,11 +36,11 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use common::eventually;
-use fault::{Manners, STEP};
+use fault::{FaultModel, STEP};
 use history::{TABLES, now, resources};
-use nemesis::Nemesis;
+use injector::Injector;
 use postgres::Database;
-use report::{Left, Report};
+use report::{Leftovers, Report};
 use server::tampered;
 use task::Task;
 use worker::TTL;
@@ -59,9 +59,9 @@ enum Goal {
 }
 
 impl Goal {
-    fn of(manners: Manners) -> Goal {
+    fn of(model: FaultModel) -> Goal {
         let set = |name| env::var(name).ok().map(|text| text.parse().unwrap());
-        match manners.is_guarded() {
+        match model.is_guarded() {
             true => Goal::Seconds(set("QUORLOCK_CHAOS_SECONDS").unwrap_or(20)),
             false => Goal::Grants(set("QUORLOCK_GRANTS").unwrap_or(1_500)),
         }
@@ -98,15 +98,15 @@ fn main() -> ExitCode {
     let trials = [
         (
             "locks_survive_what_they_are_promised_to_survive",
-            Manners::Promised,
+            FaultModel::Promised,
         ),
-        ("tokens_survive_anything", Manners::Anything),
-        ("emptied_nodes_that_stay_away_for_a_ttl", Manners::StayAway),
-        ("nodes_emptied_at_any_time", Manners::AtAnyTime),
+        ("tokens_survive_anything", FaultModel::Anything),
+        ("emptied_nodes_that_stay_away_for_a_ttl", FaultModel::StayAway),
+        ("nodes_emptied_at_any_time", FaultModel::AtAnyTime),
     ];
-    let trials = trials.map(|(name, manners)| {
+    let trials = trials.map(|(name, model)| {
         Trial::test(name, move || {
-            run(trial(manners));
+            run(trial(model));
             Ok(())
         })
     });
@@ -118,15 +118,15 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     runtime.enable_all().build().unwrap().block_on(work)
 }
 
-async fn trial(manners: Manners) {
-    let goal = Goal::of(manners);
+async fn trial(model: FaultModel) {
+    let goal = Goal::of(model);
     let seed = env::var("QUORLOCK_SEED").map_or_else(|_| fastrand::u64(..), |text| text.parse().unwrap());
-    println!("{manners:?}: {goal:?}, QUORLOCK_SEED={seed}");
+    println!("{model:?}: {goal:?}, QUORLOCK_SEED={seed}");
     let builder = Testbed::builder()
         .nodes(NODES + 2)
         .server(tampered())
         .arg("repl-diskless-sync-delay", "0");
-    let builder = match manners.is_guarded() {
+    let builder = match model.is_guarded() {
         true => builder.proxies(true),
         false => builder.arg("appendfsync", "no"),
     };
@@ -134,32 +134,32 @@ async fn trial(manners: Manners) {
     let database = Database::create().await;
     let history = database.connect().await;
     history.batch_execute(TABLES).await.unwrap();
-    let mut workers = Workers::start(&testbed, &database, manners);
-    let resources = resources(manners.is_guarded());
+    let mut workers = Workers::start(&testbed, &database, model);
+    let resources = resources(model.is_guarded());
     everything_works(&history, resources).await;
 
     let started = Instant::now();
-    let mut nemesis = Nemesis::new(&testbed, &mut workers, manners, seed);
+    let mut injector = Injector::new(&testbed, &mut workers, model, seed);
     let mut told = Instant::now();
     loop {
-        nemesis.strike().await;
+        injector.inject_next().await;
         let grants = number(&history, "SELECT coalesce(max(id), 0) FROM leases").await;
         let is_reached = goal.is_reached(started.elapsed(), grants);
-        if is_reached && (nemesis.struck_in_every_way() || !goal.includes_every_fault()) {
+        if is_reached && (injector.has_injected_every_fault() || !goal.includes_every_fault()) {
             break;
         }
         if goal.is_far() && told.elapsed() > Duration::from_secs(5) {
             told = Instant::now();
-            let faults: usize = nemesis.struck.values().sum();
+            let faults: usize = injector.injected.values().sum();
             println!("{grants} grants, {faults} faults after {:.0?}", started.elapsed());
         }
     }
     let lasted = started.elapsed();
-    nemesis.make_good().await;
-    let (struck, strokes) = (nemesis.struck, nemesis.strokes);
+    injector.repair_all().await;
+    let (injected, events) = (injector.injected, injector.events);
     // How long after its holder's end a key expires; later if its clock was set back.
-    let expiry = match manners {
-        Manners::Anything => TTL + STEP,
+    let expiry = match model {
+        FaultModel::Anything => TTL + STEP,
         _ => TTL,
     };
     let peace = sleep(expiry);
@@ -168,16 +168,16 @@ async fn trial(manners: Manners) {
     workers.end().await;
     let (ended, at_once) = (now(), locks(&testbed).await);
     sleep(expiry).await;
-    let left = Left {
+    let left = Leftovers {
         behind: at_once
             .difference(&forgotten(&history, ended, expiry).await)
             .count(),
         finally: locks(&testbed).await.len(),
     };
-    let report = Report::make(&history, manners, lasted, struck, &strokes, left).await;
+    let report = Report::make(&history, model, lasted, injected, &events, left).await;
     println!("{report}");
     report.check();
-    if manners.is_guarded() && goal.includes_every_fault() {
+    if model.is_guarded() && goal.includes_every_fault() {
         report.check_names();
     }
 }
@@ -210,7 +210,7 @@ async fn locks(testbed: &Testbed) -> BTreeSet<i32> {
     let mut locks = BTreeSet::new();
     for node in testbed.nodes() {
         let list = "return table.concat(redis.call('KEYS', 'quorlock:job*'), ' ')";
-        let keys = hands::ask(node, &["EVAL", list, "0"]).await;
+        let keys = node_faults::ask(node, &["EVAL", list, "0"]).await;
         // A counter's name has no number at the end.
         let names = keys.as_str().unwrap().split(' ');
         locks.extend(names.filter_map(|name| name.strip_prefix("quorlock:job")?.parse::<i32>().ok()));

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::fault::{Fault, Manners};
-use crate::stroke::{Stroke, Victim};
+use crate::event::{FaultEvent, Target};
+use crate::fault::{Fault, FaultModel};
 use crate::worker::TTL;
 
 /// When a lease was held, on the clock of [`now`](crate::history::now): until its release or deadline. If it was lost earlier,
@@ -44,26 +44,26 @@ pub(crate) fn overlaps(spans: &[Span]) -> Vec<Overlap> {
 impl Overlap {
     /// What went wrong, within a TTL before the second lease, with a node that granted it: one of them had granted the first
     /// one too, or confirmed it, and would have remembered it for a TTL.
-    pub(crate) fn explanations(&self, strokes: &[Stroke], manners: Manners) -> BTreeSet<Fault> {
+    pub(crate) fn explanations(&self, events: &[FaultEvent], model: FaultModel) -> BTreeSet<Fault> {
         let breaches = self
-            .within(TTL, strokes)
-            .filter(|stroke| stroke.is_breach(manners) && self.has_granted(stroke.victim));
-        breaches.map(|stroke| stroke.fault).collect()
+            .within(TTL, events)
+            .filter(|event| event.is_breach(model) && self.has_granted(event.target));
+        breaches.map(|event| event.fault).collect()
     }
 
-    fn within<'a>(&self, time: Duration, strokes: &'a [Stroke]) -> impl Iterator<Item = &'a Stroke> {
+    fn within<'a>(&self, time: Duration, events: &'a [FaultEvent]) -> impl Iterator<Item = &'a FaultEvent> {
         let until = self.second.start;
         let since = until - time.as_nanos() as i64;
-        strokes
+        events
             .iter()
-            .filter(move |stroke| stroke.from <= until && stroke.to >= since)
+            .filter(move |event| event.from <= until && event.to >= since)
     }
 
-    fn has_granted(&self, victim: Victim) -> bool {
-        matches!(victim, Victim::Node(node) if self.second.granters >> node & 1 == 1)
+    fn has_granted(&self, target: Target) -> bool {
+        matches!(target, Target::Node(node) if self.second.granters >> node & 1 == 1)
     }
 
-    pub(crate) fn story(&self, strokes: &[Stroke]) -> String {
+    pub(crate) fn story(&self, events: &[FaultEvent]) -> String {
         let Overlap { first, second } = self;
         let millis = |time: i64| (time - first.start) as f64 / 1e6;
         let mut story = format!(
@@ -77,9 +77,9 @@ impl Overlap {
             millis(second.start),
             millis(second.end),
         );
-        for stroke in self.within(3 * TTL, strokes) {
+        for event in self.within(3 * TTL, events) {
             story.push_str("\n    ");
-            story.push_str(&stroke.line(first.start));
+            story.push_str(&event.line(first.start));
         }
         story
     }

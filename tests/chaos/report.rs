@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use tokio_postgres::Client;
 
-use crate::fault::{Fault, Manners};
+use crate::event::FaultEvent;
+use crate::fault::{Fault, FaultModel};
 use crate::history::resources;
 use crate::number;
 use crate::order::{Grant, in_order};
 use crate::overlaps::{Span, overlaps};
-use crate::stroke::Stroke;
 use crate::workers::INTRUDERS;
 
 type Counts = BTreeMap<String, usize>;
 
 pub(crate) struct Report {
-    manners: Manners,
+    model: FaultModel,
     faults: BTreeMap<Fault, usize>,
     lasted: Duration,
     grants: usize,
@@ -36,11 +36,11 @@ pub(crate) struct Report {
     /// Writes that the fenced table refused: after the end of the lease, and before.
     refused: (usize, usize),
     unfenced: (i64, i64),
-    left: Left,
+    left: Leftovers,
 }
 
 /// The number of locks that had keys on some node although no process held them.
-pub(crate) struct Left {
+pub(crate) struct Leftovers {
     /// When all processes had cleaned up and ended.
     pub(crate) behind: usize,
     /// When the keys of leaked leases had expired, too.
@@ -51,17 +51,17 @@ impl Report {
     /// Panics if tokens are out of order, or a stale write was accepted: no fault excuses that.
     pub(crate) async fn make(
         history: &Client,
-        manners: Manners,
+        model: FaultModel,
         lasted: Duration,
         faults: BTreeMap<Fault, usize>,
-        strokes: &[Stroke],
-        left: Left,
+        events: &[FaultEvent],
+        left: Leftovers,
     ) -> Report {
-        let resources = resources(manners.is_guarded());
+        let resources = resources(model.is_guarded());
         tokens_in_order(history, resources).await;
         no_stale_write(history, resources).await;
         let mut report = Report {
-            manners,
+            model,
             faults,
             lasted,
             grants: 0,
@@ -85,9 +85,9 @@ impl Report {
         report.grants = spans.len();
         report.intruded = spans.iter().filter(|span| span.is_intruder).count();
         for overlap in overlaps(&spans) {
-            let reasons = overlap.explanations(strokes, manners);
+            let reasons = overlap.explanations(events, model);
             if reasons.is_empty() {
-                report.unexplained.push(overlap.story(strokes));
+                report.unexplained.push(overlap.story(events));
             } else {
                 let reasons: Vec<String> = reasons.iter().map(|fault| format!("{fault:?}")).collect();
                 *report.explained.entry(reasons.join(" + ")).or_default() += 1;
@@ -115,11 +115,11 @@ impl Report {
     pub(crate) fn check(&self) {
         let few = &self.unexplained[..self.unexplained.len().min(5)];
         assert!(few.is_empty(), "{}", few.join("\n"));
-        if self.manners == Manners::Promised {
+        if self.model == FaultModel::Promised {
             assert_eq!(self.refused.1, 0, "refused, though the lock was held");
             assert_eq!(self.intruded, 0, "a process with another list of nodes got locks");
         }
-        if !self.manners.is_guarded() {
+        if !self.model.is_guarded() {
             assert!(self.raised > 0, "no second round was ever needed");
             let known = |reason: &String| ["Held", "NoQuorum", "TooLate"].contains(&reason.as_str());
             assert!(

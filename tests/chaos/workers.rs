@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::NODES;
 use crate::common::PATIENCE;
-use crate::fault::Manners;
+use crate::fault::FaultModel;
 use crate::postgres::Database;
 use crate::task::Task;
 
@@ -25,7 +25,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    pub(crate) fn start(testbed: &Testbed, database: &Database, manners: Manners) -> Workers {
+    pub(crate) fn start(testbed: &Testbed, database: &Database, model: FaultModel) -> Workers {
         let mut workers = Workers {
             running: Vec::new(),
             intruder: None,
@@ -33,7 +33,7 @@ impl Workers {
                 number: 0,
                 nodes: testbed.urls()[..NODES].join(","),
                 database: database.address(),
-                guarded: manners.is_guarded(),
+                guarded: model.is_guarded(),
             },
         };
         for _ in 0..PROCESSES {

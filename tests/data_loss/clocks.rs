@@ -12,12 +12,12 @@ use crate::server::{shift, shifted, tampered};
 use crate::{LONG, WINDOW, all_up, flush, grant, masters, unguarded};
 
 /// A server whose clock can be set while it runs.
-struct Shifted {
+struct ShiftedServer {
     testbed: Testbed,
 }
 
-impl Shifted {
-    async fn start() -> Shifted {
+impl ShiftedServer {
+    async fn start() -> ShiftedServer {
         let testbed = Testbed::builder()
             .nodes(1)
             .arg("appendfsync", "no")
@@ -25,7 +25,7 @@ impl Shifted {
             .start()
             .await
             .unwrap();
-        Shifted { testbed }
+        ShiftedServer { testbed }
     }
 
     async fn set(&self, seconds: i64) {
@@ -52,7 +52,7 @@ impl Shifted {
 #[tokio::test]
 async fn a_node_whose_clock_is_wrong() {
     for seconds in [-3_600, 3_600, -30 * 365 * 24 * 3_600] {
-        let (good, bad) = (masters(2).await, Shifted::start().await);
+        let (good, bad) = (masters(2).await, ShiftedServer::start().await);
         bad.set(seconds).await;
         let urls = [good.urls(), bad.testbed.urls()].concat();
         let builder = common::unguarded(urls).guard_window(WINDOW);
@@ -78,7 +78,7 @@ async fn a_node_whose_clock_is_wrong() {
 /// A counter goes on from its value after the node's clock was set.
 #[tokio::test]
 async fn clocks_that_are_set_back_do_not_set_back_counters() {
-    let bad = Shifted::start().await;
+    let bad = ShiftedServer::start().await;
     bad.set(10).await;
     let redlock = unguarded(&bad.testbed).await;
     let request = redlock.lock("job").within(Duration::from_secs(30));
@@ -97,7 +97,7 @@ async fn clocks_that_are_set_back_do_not_set_back_counters() {
 /// The node's record is then from the future, but the guard does not last an hour.
 #[tokio::test]
 async fn a_clock_that_is_set_back_leaves_its_node_out_for_no_longer_than_the_guard() {
-    let bad = Shifted::start().await;
+    let bad = ShiftedServer::start().await;
     bad.set(3_600).await;
     let second = Duration::from_secs(1);
     let builder = || {
@@ -120,7 +120,7 @@ async fn a_clock_that_is_set_back_leaves_its_node_out_for_no_longer_than_the_gua
 /// The same for a client that stays connected.
 #[tokio::test]
 async fn a_clock_that_is_set_back_under_a_connection_leaves_its_node_out_for_no_longer_than_the_guard() {
-    let bad = Shifted::start().await;
+    let bad = ShiftedServer::start().await;
     bad.set(3_600).await;
     let second = Duration::from_secs(1);
     let builder = Redlock::builder().urls(bad.testbed.urls()).guard_window(second);
@@ -150,9 +150,9 @@ async fn look(request: &LockRequest, nodes: &[usize]) {
 #[tokio::test]
 async fn clocks_that_are_put_forward_shorten_leases() {
     let nodes = [
-        Shifted::start().await,
-        Shifted::start().await,
-        Shifted::start().await,
+        ShiftedServer::start().await,
+        ShiftedServer::start().await,
+        ShiftedServer::start().await,
     ];
     let urls = nodes.iter().flat_map(|node| node.testbed.urls());
     let builder = common::unguarded(urls).guard_window(LONG);

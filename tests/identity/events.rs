@@ -3,7 +3,7 @@
 //! Time is only an order: "P is over" is possible only after everything that takes no longer than P.
 
 use crate::rules::Omitted;
-use crate::state::{Client, Faults, Guard, Id, Memory, Phase, Seat, Set, Standing, State};
+use crate::state::{Client, Faults, Guard, Id, KnownNode, Memory, Phase, Set, Standing, State};
 use crate::step::Step;
 use crate::world::World;
 
@@ -53,19 +53,19 @@ impl World {
     fn registration_steps(&self, state: &State, number: usize, id: Id, steps: &mut Vec<(Step, State)>) {
         let client = &state.clients[number];
         let address = usize::from(state.memories[id].address);
-        let seat = &client.seats[address];
-        let is_connected = seat.connected == Some(id);
+        let known_node = &client.known_nodes[address];
+        let is_connected = known_node.connected == Some(id);
         let has_to_stand = !self.omits(Omitted::Settling) && !self.is_complete(state, number);
         if has_to_stand
             && is_connected
-            && seat.standing == Standing::Registered
+            && known_node.standing == Standing::Registered
             && self.all_have_looked(state, number, id)
         {
             let mut next = state.clone();
-            next.clients[number].seats[address].standing = Standing::Stood;
+            next.clients[number].known_nodes[address].standing = Standing::Stood;
             steps.push((Step::RegistrationStood { client: number, id }, next));
         }
-        let refreshes = is_connected && !client.paused && (!seat.conflict || client.holds());
+        let refreshes = is_connected && !client.paused && (!known_node.conflict || client.holds());
         // A registration outlives every lease that was confirmed before its last refresh.
         let leases_are_over = !client.paused || client.phase == Phase::Idle;
         if state.memories[id].registrations[number].is_some() && !refreshes && leases_are_over {
@@ -87,19 +87,23 @@ impl World {
     fn has_looked(&self, state: &State, number: usize, id: Id) -> bool {
         let address = usize::from(state.memories[id].address);
         let client = &state.clients[number];
-        let seat = &client.seats[address];
-        let runs = !client.paused && client.seats.iter().any(|seat| seat.known.is_some());
+        let known_node = &client.known_nodes[address];
+        let runs = !client.paused
+            && client
+                .known_nodes
+                .iter()
+                .any(|known_node| known_node.known.is_some());
         let is_led = self.lists[number].has(address) && self.resolve(state, number, address) == id;
         // A client that is led elsewhere leaves within P.
-        if runs && !is_led && seat.connected == Some(id) && !self.lied_to.has(number) {
+        if runs && !is_led && known_node.connected == Some(id) && !self.lied_to.has(number) {
             return false;
         }
         if !runs || !is_led || client.cut.has(address) {
             // Without a connection, no older memory is used either.
             return true;
         }
-        let looked = seat.registered || seat.conflict || self.omits(Omitted::Registration);
-        seat.connected == Some(id) && seat.known == Some(id) && looked
+        let looked = known_node.registered || known_node.conflict || self.omits(Omitted::Registration);
+        known_node.connected == Some(id) && known_node.known == Some(id) && looked
     }
 
     pub(crate) fn fault_steps(&self, state: &State, steps: &mut Vec<(Step, State)>) {
@@ -141,8 +145,8 @@ impl World {
                     ..left
                 };
                 for client in &mut next.clients {
-                    if client.seats[address].connected == Some(state.at[address]) {
-                        disconnect(&mut client.seats[address]);
+                    if client.known_nodes[address].connected == Some(state.at[address]) {
+                        disconnect(&mut client.known_nodes[address]);
                     }
                 }
                 steps.push((Step::Restart { address }, next));
@@ -179,7 +183,7 @@ impl World {
                     cut: left.cut - 1,
                     ..left
                 };
-                disconnect(&mut next.clients[client].seats[address]);
+                disconnect(&mut next.clients[client].known_nodes[address]);
                 steps.push((Step::Cut { client, address }, next));
             }
         }
@@ -217,30 +221,30 @@ impl World {
         let mut next = self.began(state, address);
         next.memories[old].die();
         for client in &mut next.clients {
-            let seat = &mut client.seats[address];
-            if seat.connected == Some(old) {
-                disconnect(seat);
-                seat.connected = Some(next.at[address]);
+            let known_node = &mut client.known_nodes[address];
+            if known_node.connected == Some(old) {
+                disconnect(known_node);
+                known_node.connected = Some(next.at[address]);
             }
         }
         next
     }
 }
 
-fn disconnect(seat: &mut Seat) {
-    seat.connected = None;
-    seat.admitted = false;
-    seat.registered = false;
-    seat.standing = Standing::None;
+fn disconnect(known_node: &mut KnownNode) {
+    known_node.connected = None;
+    known_node.admitted = false;
+    known_node.registered = false;
+    known_node.standing = Standing::None;
 }
 
 /// By the client's clock, its last look was P ago: nothing counts until it looks again.
 fn look_ends(client: &mut Client) {
     client.settled = false;
-    for seat in &mut client.seats {
-        seat.admitted = false;
-        seat.registered = false;
-        seat.standing = Standing::None;
+    for known_node in &mut client.known_nodes {
+        known_node.admitted = false;
+        known_node.registered = false;
+        known_node.standing = Standing::None;
     }
 }
 

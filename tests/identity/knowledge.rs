@@ -2,7 +2,7 @@
 
 use crate::judge::{Judgement, judge};
 use crate::rules::Omitted;
-use crate::state::{Client, Guard, Id, Seat, Set, Standing, State};
+use crate::state::{Client, Guard, Id, KnownNode, Set, Standing, State};
 use crate::step::Step;
 use crate::world::World;
 
@@ -12,14 +12,18 @@ impl World {
         if client.paused {
             return;
         }
-        if client.seats.iter().all(|seat| seat.known.is_none()) {
+        if client
+            .known_nodes
+            .iter()
+            .all(|known_node| known_node.known.is_none())
+        {
             steps.push((Step::Start { client: number }, self.started(state, number)));
             return;
         }
         for address in self.lists[number].iter() {
-            let seat = &client.seats[address];
+            let known_node = &client.known_nodes[address];
             let named = self.resolve(state, number, address);
-            match seat.connected {
+            match known_node.connected {
                 None if !client.cut.has(address) && !state.down.has(address) => {
                     let step = Step::Connect {
                         client: number,
@@ -27,7 +31,7 @@ impl World {
                     };
                     steps.push((step, self.connected(state, number, address, named)));
                 }
-                Some(id) if seat.known != Some(id) => {
+                Some(id) if known_node.known != Some(id) => {
                     let step = Step::Learn { client: number, id };
                     steps.push((step, self.connected(state, number, address, id)));
                 }
@@ -47,12 +51,17 @@ impl World {
                 }
                 _ => {}
             }
-            let is_over = seat.known.is_none_or(|id| !others_registered(state, number, id));
-            if seat.connected.is_none() && (seat.conflict || seat.doubted != Set::EMPTY) && is_over {
+            let is_over = known_node
+                .known
+                .is_none_or(|id| !others_registered(state, number, id));
+            if known_node.connected.is_none()
+                && (known_node.conflict || known_node.doubted != Set::EMPTY)
+                && is_over
+            {
                 let mut next = state.clone();
-                let seat = &mut next.clients[number].seats[address];
-                seat.conflict = false;
-                seat.doubted = Set::EMPTY;
+                let known_node = &mut next.clients[number].known_nodes[address];
+                known_node.conflict = false;
+                known_node.doubted = Set::EMPTY;
                 steps.push((
                     Step::Forget {
                         client: number,
@@ -78,7 +87,7 @@ impl World {
     ///
     /// If it has used a newer memory at this address, that one may have granted locks: the older one begins anew.
     fn connected(&self, state: &State, number: usize, address: usize, id: Id) -> State {
-        let is_older = state.clients[number].seats[address]
+        let is_older = state.clients[number].known_nodes[address]
             .known
             .is_some_and(|known| id < known);
         if is_older && state.memories[id].guard != Guard::First && !self.omits(Omitted::NewerUsed) {
@@ -88,24 +97,24 @@ impl World {
         }
         let mut next = state.clone();
         let client = &mut next.clients[number];
-        if client.seats[address].known != Some(id) {
-            client.seats[address] = Seat {
-                vote: client.seats[address]
+        if client.known_nodes[address].known != Some(id) {
+            client.known_nodes[address] = KnownNode {
+                vote: client.known_nodes[address]
                     .vote
                     .filter(|_| self.omits(Omitted::StaleVotes)),
-                held: client.seats[address].held,
+                held: client.known_nodes[address].held,
                 known: Some(id),
-                ..Seat::default()
+                ..KnownNode::default()
             };
             // The view has changed, and must be registered again everywhere.
-            for seat in &mut client.seats {
-                seat.registered = false;
-                seat.doubted = seat.doubted.without(address);
+            for known_node in &mut client.known_nodes {
+                known_node.registered = false;
+                known_node.doubted = known_node.doubted.without(address);
             }
         }
-        let seat = &mut client.seats[address];
-        seat.connected = Some(id);
-        seat.admitted = self.omits(Omitted::Registration) || self.omits(Omitted::Admission);
+        let known_node = &mut client.known_nodes[address];
+        known_node.connected = Some(id);
+        known_node.admitted = self.omits(Omitted::Registration) || self.omits(Omitted::Admission);
         next
     }
 
@@ -115,9 +124,9 @@ impl World {
         let client = &mut next.clients[number];
         let mine = self.view(client, number);
         let (conflict, doubted) = self.judge_all(state, number, id, mine);
-        let seat = &mut client.seats[address];
-        seat.conflict = conflict;
-        seat.doubted = doubted;
+        let known_node = &mut client.known_nodes[address];
+        known_node.conflict = conflict;
+        known_node.doubted = doubted;
         if !conflict || client.holds() && !self.omits(Omitted::HoldersRegister) {
             let memory = &mut next.memories[id];
             let before = memory.registrations[number].replace(mine);
@@ -126,9 +135,9 @@ impl World {
             }
         }
         if !conflict {
-            let seat = &mut client.seats[address];
-            seat.registered = true;
-            seat.standing = match seat.standing {
+            let known_node = &mut client.known_nodes[address];
+            known_node.registered = true;
+            known_node.standing = match known_node.standing {
                 Standing::None | Standing::Registered => Standing::Registered,
                 Standing::Stood | Standing::Confirmed => Standing::Confirmed,
             };
@@ -152,7 +161,7 @@ impl World {
     /// Returns whether each connection leads to where its name leads. Otherwise, no look is complete.
     fn has_resolved(&self, state: &State, number: usize) -> bool {
         self.lists[number].iter().all(|address| {
-            let connected = state.clients[number].seats[address].connected;
+            let connected = state.clients[number].known_nodes[address].connected;
             connected.is_none_or(|id| id == self.resolve(state, number, address))
         })
     }
@@ -160,8 +169,8 @@ impl World {
     fn look_at_others(&self, state: State, number: usize, first: usize) -> State {
         let others = self.lists[number].iter().filter(|address| *address != first);
         others.fold(state, |state, address| {
-            let seat = state.clients[number].seats[address];
-            match seat.connected.filter(|id| seat.known == Some(*id)) {
+            let known_node = state.clients[number].known_nodes[address];
+            match known_node.connected.filter(|id| known_node.known == Some(*id)) {
                 Some(id) => self.look(&state, number, address, id).1,
                 None => state,
             }
@@ -187,19 +196,26 @@ impl World {
 /// Lets the ids of the view count, once it is registered on all connected nodes.
 fn admit(client: &mut Client) {
     let everywhere = client
-        .seats
+        .known_nodes
         .iter()
-        .all(|seat| seat.connected.is_none() || seat.registered);
+        .all(|known_node| known_node.connected.is_none() || known_node.registered);
     if everywhere && !client.in_conflict() {
-        for seat in client.seats.iter_mut().filter(|seat| seat.connected.is_some()) {
-            seat.admitted = true;
+        for known_node in client
+            .known_nodes
+            .iter_mut()
+            .filter(|known_node| known_node.connected.is_some())
+        {
+            known_node.admitted = true;
         }
     }
 }
 
 fn all_confirmed(client: &Client) -> bool {
-    let mut connected = client.seats.iter().filter(|seat| seat.connected.is_some());
-    connected.all(|seat| seat.standing == Standing::Confirmed)
+    let mut connected = client
+        .known_nodes
+        .iter()
+        .filter(|known_node| known_node.connected.is_some());
+    connected.all(|known_node| known_node.standing == Standing::Confirmed)
 }
 
 fn others_registered(state: &State, number: usize, id: Id) -> bool {

@@ -4,7 +4,7 @@
 //! have the same effect. A lost message is a step that is not taken.
 
 use crate::rules::Omitted;
-use crate::state::{Client, Guard, Id, Memory, Phase, Seat, Set, Standing, State};
+use crate::state::{Client, Guard, Id, KnownNode, Memory, Phase, Set, Standing, State};
 use crate::step::Step;
 use crate::world::World;
 
@@ -21,7 +21,10 @@ impl World {
             let renewing = &mut next.clients[number];
             renewing.phase = Phase::Holding;
             renewing.begun_before = Set::EMPTY;
-            renewing.seats.iter_mut().for_each(|seat| seat.vote = None);
+            renewing
+                .known_nodes
+                .iter_mut()
+                .for_each(|known_node| known_node.vote = None);
             steps.push((Step::AbandonRenewal { client: number }, next));
         }
         self.lapses(state, number, steps);
@@ -29,22 +32,22 @@ impl World {
             return;
         }
         for address in self.lists[number].iter() {
-            let seat = &client.seats[address];
-            let Some(id) = seat.connected else { continue };
+            let known_node = &client.known_nodes[address];
+            let Some(id) = known_node.connected else { continue };
             let memory = &state.memories[id];
             let is_free = memory.key.is_none();
             let is_ours = memory.key == Some(number as u8);
-            let asks_for_votes = !client.holds() && seat.vote.is_none();
+            let asks_for_votes = !client.holds() && known_node.vote.is_none();
             if asks_for_votes && is_free && self.grant_counts(state, number, address, memory) {
                 let step = Step::Grant { client: number, id };
                 steps.push((step, self.voted(state, number, address, id, Phase::Acquiring)));
             }
-            let renews = client.holds() && seat.vote.is_none();
+            let renews = client.holds() && known_node.vote.is_none();
             if renews && is_ours && self.extension_counts(client, address, memory) {
                 let step = Step::Extend { client: number, id };
                 steps.push((step, self.voted(state, number, address, id, Phase::Renewing)));
             }
-            if client.holds() && is_free && seat.known == Some(id) {
+            if client.holds() && is_free && known_node.known == Some(id) {
                 let mut next = state.clone();
                 next.memories[id].key = Some(number as u8);
                 steps.push((Step::Heal { client: number, id }, next));
@@ -56,8 +59,8 @@ impl World {
     fn lapses(&self, state: &State, number: usize, steps: &mut Vec<(Step, State)>) {
         for (id, memory) in state.memories.iter().enumerate() {
             let client = &state.clients[number];
-            let seat = &client.seats[usize::from(memory.address)];
-            let counted = seat.held == Some(id) || seat.vote == Some(id);
+            let known_node = &client.known_nodes[usize::from(memory.address)];
+            let counted = known_node.held == Some(id) || known_node.vote == Some(id);
             if memory.key == Some(number as u8) && client.holds() && !counted {
                 let mut next = state.clone();
                 next.memories[id].key = None;
@@ -71,14 +74,14 @@ impl World {
             return false;
         }
         let client = &state.clients[number];
-        let seat = &client.seats[address];
+        let known_node = &client.known_nodes[address];
         if self.omits(Omitted::IdInGrants) {
             return true;
         }
-        self.id_counts(seat)
+        self.id_counts(known_node)
             && !client.in_conflict()
             && (self.omits(Omitted::Doubt) || !client.doubts(address))
-            && self.has_settled(state, number, seat)
+            && self.has_settled(state, number, known_node)
     }
 
     fn extension_counts(&self, client: &Client, address: usize, memory: &Memory) -> bool {
@@ -89,27 +92,27 @@ impl World {
             return true;
         }
         let ignores_doubt = self.omits(Omitted::Doubt) || self.omits(Omitted::DoubtInRenewals);
-        self.id_counts(&client.seats[address]) && (ignores_doubt || !client.doubts(address))
+        self.id_counts(&client.known_nodes[address]) && (ignores_doubt || !client.doubts(address))
     }
 
-    fn id_counts(&self, seat: &Seat) -> bool {
-        seat.known == seat.connected && seat.admitted
+    fn id_counts(&self, known_node: &KnownNode) -> bool {
+        known_node.known == known_node.connected && known_node.admitted
     }
 
     /// Returns whether the node counts for new locks. A client that is not registered on all its nodes must have been registered
     /// there for P.
-    fn has_settled(&self, state: &State, number: usize, seat: &Seat) -> bool {
+    fn has_settled(&self, state: &State, number: usize, known_node: &KnownNode) -> bool {
         let settled = || state.clients[number].settled;
-        let stood = || self.is_complete(state, number) || seat.standing == Standing::Confirmed;
+        let stood = || self.is_complete(state, number) || known_node.standing == Standing::Confirmed;
         self.omits(Omitted::Settling) || self.omits(Omitted::Registration) || settled() && stood()
     }
 
     /// Returns whether the client is registered on all its nodes, none of which began within P.
     pub(crate) fn is_complete(&self, state: &State, number: usize) -> bool {
         self.lists[number].iter().all(|address| {
-            let seat = &state.clients[number].seats[address];
+            let known_node = &state.clients[number].known_nodes[address];
             let is_young = |id: Id| state.memories[id].guard == Guard::First;
-            seat.registered && !seat.connected.is_some_and(is_young)
+            known_node.registered && !known_node.connected.is_some_and(is_young)
         })
     }
 
@@ -119,13 +122,13 @@ impl World {
         next.memories[id].key = Some(number as u8);
         let client = &mut next.clients[number];
         client.phase = phase;
-        client.seats[address].vote = Some(id);
+        client.known_nodes[address].vote = Some(id);
         if client.votes() >= self.quorum(number) {
             client.phase = Phase::Holding;
             client.confirmed_before = client.begun_before;
             client.begun_before = Set::EMPTY;
-            for seat in &mut client.seats {
-                seat.held = seat.vote.take();
+            for known_node in &mut client.known_nodes {
+                known_node.held = known_node.vote.take();
             }
         }
         next

@@ -141,7 +141,7 @@ pub(crate) enum Standing {
 
 /// A client's knowledge of the node behind one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct KnownNode {
     /// The memory that the connection leads to.
     pub(crate) connected: Option<Id>,
     /// The id in the client's view. It stays when the connection is lost.
@@ -162,7 +162,7 @@ pub(crate) struct Seat {
 }
 
 /// Hashes all fields as one number, because the search spends its time on hashing.
-impl Hash for Seat {
+impl Hash for KnownNode {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let ids = [self.connected, self.known, self.vote, self.held];
         let bits = ids
@@ -185,7 +185,7 @@ pub(crate) enum Phase {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    pub(crate) seats: [Seat; ADDRESSES],
+    pub(crate) known_nodes: [KnownNode; ADDRESSES],
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
     /// The client may take locks: it has seen the registrations of others (M8).
@@ -204,22 +204,27 @@ impl Client {
     }
 
     pub(crate) fn in_conflict(&self) -> bool {
-        self.seats.iter().any(|seat| seat.conflict)
+        self.known_nodes.iter().any(|known_node| known_node.conflict)
     }
 
     pub(crate) fn doubts(&self, address: usize) -> bool {
-        self.seats.iter().any(|seat| seat.doubted.has(address))
+        self.known_nodes
+            .iter()
+            .any(|known_node| known_node.doubted.has(address))
     }
 
     /// Returns whether the lease was confirmed by a memory that the client no longer uses.
     pub(crate) fn rests_on_old_memory(&self) -> bool {
-        self.seats
+        self.known_nodes
             .iter()
-            .any(|seat| seat.held.is_some() && seat.held != seat.known)
+            .any(|known_node| known_node.held.is_some() && known_node.held != known_node.known)
     }
 
     pub(crate) fn votes(&self) -> usize {
-        self.seats.iter().filter(|seat| seat.vote.is_some()).count()
+        self.known_nodes
+            .iter()
+            .filter(|known_node| known_node.vote.is_some())
+            .count()
     }
 }
 
@@ -262,9 +267,9 @@ impl State {
         ended.phase = Phase::Idle;
         ended.confirmed_before = Set::EMPTY;
         ended.begun_before = Set::EMPTY;
-        for seat in &mut ended.seats {
-            seat.vote = None;
-            seat.held = None;
+        for known_node in &mut ended.known_nodes {
+            known_node.vote = None;
+            known_node.held = None;
         }
         for memory in &mut self.memories {
             memory.key = memory.key.filter(|owner| usize::from(*owner) != client);
@@ -283,7 +288,7 @@ impl State {
         for id in 0..self.memories.len() {
             let memory = &mut self.memories[id];
             let address = usize::from(memory.address);
-            let used = |client: &Client| client.seats[address].connected == Some(id);
+            let used = |client: &Client| client.known_nodes[address].connected == Some(id);
             if memory.alive
                 && self.faults.led_back == 0
                 && self.at[address] != id

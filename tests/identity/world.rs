@@ -80,16 +80,16 @@ impl World {
                 .iter()
                 .filter(|address| !client.cut.has(*address))
             {
-                let seat = &mut client.seats[address];
-                seat.connected = Some(address);
-                seat.known = Some(address);
-                seat.admitted = true;
-                seat.registered = true;
-                seat.standing = Standing::Confirmed;
+                let known_node = &mut client.known_nodes[address];
+                known_node.connected = Some(address);
+                known_node.known = Some(address);
+                known_node.admitted = true;
+                known_node.registered = true;
+                known_node.standing = Standing::Confirmed;
             }
             let view = self.view(client, number);
             for address in self.lists[number].iter() {
-                if state.clients[number].seats[address].registered {
+                if state.clients[number].known_nodes[address].registered {
                     state.memories[address].registrations[number] = Some(view);
                 }
             }
@@ -98,7 +98,7 @@ impl World {
 
     pub(crate) fn view(&self, client: &Client, number: usize) -> View {
         View::new((0..ADDRESSES).map(|address| {
-            match (self.lists[number].has(address), client.seats[address].known) {
+            match (self.lists[number].has(address), client.known_nodes[address].known) {
                 (false, _) => Place::Absent,
                 (true, None) => Place::Unknown,
                 (true, Some(id)) => Place::Known(id),
@@ -108,7 +108,7 @@ impl World {
 
     /// Returns the memory to which an address leads a client.
     pub(crate) fn resolve(&self, state: &State, number: usize, address: usize) -> Id {
-        let known = state.clients[number].seats[address].known;
+        let known = state.clients[number].known_nodes[address].known;
         let old = known.filter(|id| self.lied_to.has(number) && state.memories[*id].alive);
         // A client that never knew another server is led to the first one.
         let first = self.lied_to.has(number) && known.is_none() && state.memories[address].alive;

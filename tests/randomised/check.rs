@@ -10,9 +10,9 @@
 use std::collections::BTreeMap;
 
 use crate::client::Pause;
-use crate::ledger::{Book, End, Grant};
+use crate::ledger::{End, Grant, Records};
 use crate::plan::Plan;
-use crate::store::{Write, Written};
+use crate::store::{Write, WriteOutcome};
 
 /// How late timers may be, in microseconds.
 const TIMERS: i64 = 2_000;
@@ -27,21 +27,24 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    pub(crate) fn look(&mut self, book: &mut Book, write: Write, written: Written) {
-        if written == Written::Stale {
-            book.tally.count("stale write refused by the store");
+    pub(crate) fn look(&mut self, records: &mut Records, write: Write, written: WriteOutcome) {
+        if written == WriteOutcome::Stale {
+            records.tally.count("stale write refused by the store");
             return;
         }
-        book.tally.count("I3 checked");
-        let (began, returned) = (book.grants[write.grant].began, book.grants[write.grant].returned);
+        records.tally.count("I3 checked");
+        let (began, returned) = (
+            records.grants[write.grant].began,
+            records.grants[write.grant].returned,
+        );
         let youngest = self
             .youngest
             .entry(write.resource)
             .or_insert((began, write.grant));
         if returned < youngest.0 {
-            let (older, newer) = (&book.grants[write.grant], &book.grants[youngest.1]);
+            let (older, newer) = (&records.grants[write.grant], &records.grants[youngest.1]);
             let what = format!("I3: the store accepted a write by {older:?} after one by {newer:?}");
-            book.violated(what);
+            records.violated(what);
         } else if began > youngest.0 {
             *youngest = (began, write.grant);
         }
@@ -60,42 +63,42 @@ impl Grant {
     }
 }
 
-pub(crate) fn history(book: &mut Book, plan: &Plan, pauses: &[Vec<Pause>]) {
+pub(crate) fn history(records: &mut Records, plan: &Plan, pauses: &[Vec<Pause>]) {
     for resource in 0..plan.fenced.len() {
-        let mut grants: Vec<Grant> = book
+        let mut grants: Vec<Grant> = records
             .grants
             .iter()
             .filter(|grant| grant.resource == resource)
             .cloned()
             .collect();
         grants.sort_by_key(|grant| grant.returned);
-        exclusion(book, plan, &grants);
-        takeovers(book, &grants);
+        exclusion(records, plan, &grants);
+        takeovers(records, &grants);
         if plan.counters_keep_order {
-            order(book, grants);
+            order(records, grants);
         }
     }
-    let grants = book.grants.clone();
+    let grants = records.grants.clone();
     for grant in &grants {
-        announcement(book, grant, plan, &pauses[grant.client]);
+        announcement(records, grant, plan, &pauses[grant.client]);
     }
 }
 
 /// Checks that leases do not overlap (I1).
-fn exclusion(book: &mut Book, plan: &Plan, grants: &[Grant]) {
+fn exclusion(records: &mut Records, plan: &Plan, grants: &[Grant]) {
     let mut last: Option<&Grant> = None;
     for grant in grants {
         if let Some(before) = last
             && (grant.returned as i64 * 1_000) < before.end()
         {
             if plan.excludes() {
-                book.violated(format!("I1: {grant:?} overlaps with {before:?}"));
+                records.violated(format!("I1: {grant:?} overlaps with {before:?}"));
             } else {
-                book.tally.count("overlap, where allowed");
+                records.tally.count("overlap, where allowed");
             }
         }
         if plan.excludes() {
-            book.tally.count("I1 checked");
+            records.tally.count("I1 checked");
         }
         if last.is_none_or(|before| before.end() < grant.end()) {
             last = Some(grant);
@@ -103,16 +106,16 @@ fn exclusion(book: &mut Book, plan: &Plan, grants: &[Grant]) {
     }
 }
 
-fn takeovers(book: &mut Book, grants: &[Grant]) {
+fn takeovers(records: &mut Records, grants: &[Grant]) {
     for pair in grants.windows(2) {
         if pair[0].lost.is_some() || matches!(pair[0].ended, Some((_, End::Forgotten))) {
-            book.tally.count("takeover after a loss");
+            records.tally.count("takeover after a loss");
         }
     }
 }
 
 /// Checks the order of tokens (I2).
-fn order(book: &mut Book, mut grants: Vec<Grant>) {
+fn order(records: &mut Records, mut grants: Vec<Grant>) {
     grants.retain(|grant| grant.token.is_some());
     let by_return = grants.clone();
     grants.sort_by_key(|grant| grant.began);
@@ -124,25 +127,25 @@ fn order(book: &mut Book, mut grants: Vec<Grant>) {
                 largest = Some(before);
             }
         }
-        book.tally.count("I2 checked");
+        records.tally.count("I2 checked");
         if let Some(before) = largest.filter(|before| before.token >= grant.token) {
-            book.violated(format!("I2: {grant:?} came after {before:?}"));
+            records.violated(format!("I2: {grant:?} came after {before:?}"));
         }
     }
     grants.sort_by_key(|grant| grant.token);
     for pair in grants.windows(2) {
         if pair[0].token == pair[1].token {
-            book.violated(format!("I2: the same token for {:?} and {:?}", pair[0], pair[1]));
+            records.violated(format!("I2: the same token for {:?} and {:?}", pair[0], pair[1]));
         }
     }
 }
 
 /// Checks when the end of a lease was reported (I4).
-fn announcement(book: &mut Book, grant: &Grant, plan: &Plan, pauses: &[Pause]) {
+fn announcement(records: &mut Records, grant: &Grant, plan: &Plan, pauses: &[Pause]) {
     if grant.lowered || matches!(grant.lost, Some((_, true))) {
         // Then the deadline may have passed before any answer showed the step.
         if plan.clocks_behave {
-            book.violated(format!(
+            records.violated(format!(
                 "no clock was put forward, but the deadline of {grant:?} became earlier"
             ));
         }
@@ -150,7 +153,7 @@ fn announcement(book: &mut Book, grant: &Grant, plan: &Plan, pauses: &[Pause]) {
     }
     let ended = grant.ended.map(|(at, _)| at);
     let Some(told) = grant.lost.map(|(at, _)| at).into_iter().chain(ended).min() else {
-        return book.violated(format!("I4: the end of {grant:?} was not reported"));
+        return records.violated(format!("I4: the end of {grant:?} was not reported"));
     };
     let told = told as i64 * 1_000;
     let mut late = told - grant.deadline;
@@ -162,7 +165,7 @@ fn announcement(book: &mut Book, grant: &Grant, plan: &Plan, pauses: &[Pause]) {
         }
     }
     if late > TIMERS && !matches!(grant.ended, Some((_, End::Forgotten))) {
-        book.violated(format!(
+        records.violated(format!(
             "I4: the end of {grant:?} was reported {late} us too late, pauses {pauses:?}"
         ));
     }

@@ -10,11 +10,11 @@ use quorlock::{LeaseHandle, Redlock};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{advance, sleep_until};
 
-use crate::desk::node::SimulatedNode;
-use crate::desk::{Desk, Parcel};
+use crate::connections::node::SimulatedNode;
+use crate::connections::{Connections, Message};
 use crate::ledger::Ledger;
 use crate::plan::Plan;
-use crate::programme::Programme;
+use crate::workload::Workload;
 use crate::world::event::Event;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Pause {
     pub(crate) suspended: bool,
 }
 
-pub(crate) struct Glance {
+pub(crate) struct LeaseView {
     pub(crate) grant: usize,
     pub(crate) deadline: i64,
     pub(crate) is_held: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Client {
     runtime: Runtime,
     /// The true time that the client has reached.
     pub(crate) time: u64,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) connections: Arc<Connections>,
     /// Since when the client is paused, and whether its machine is suspended.
     pub(crate) frozen: Option<(u64, bool)>,
     pub(crate) pauses: Vec<Pause>,
@@ -52,14 +52,14 @@ impl Client {
             .start_paused(true)
             .build()
             .unwrap();
-        let desk = {
+        let connections = {
             let _inside = runtime.enter();
-            Desk::new(plan.clocks.len(), plan.look_period())
+            Connections::new(plan.clocks.len(), plan.look_period())
         };
         Client {
             runtime,
             time: 0,
-            desk,
+            connections,
             frozen: None,
             pauses: Vec::new(),
             inbox: VecDeque::new(),
@@ -67,22 +67,22 @@ impl Client {
         }
     }
 
-    pub(crate) fn inside<T>(&self, look: impl FnOnce(&Desk) -> T) -> T {
+    pub(crate) fn inside<T>(&self, look: impl FnOnce(&Connections) -> T) -> T {
         let _inside = self.runtime.enter();
-        look(&self.desk)
+        look(&self.connections)
     }
 
     /// Runs until `horizon`, or until the client sends something.
     pub(crate) fn run(&mut self, horizon: u64) {
         self.runtime.block_on(async {
-            let horizon = self.desk.instant(horizon);
+            let horizon = self.connections.instant(horizon);
             tokio::select! {
                 biased;
-                () = self.desk.sent.notified() => {}
+                () = self.connections.sent.notified() => {}
                 () = sleep_until(horizon) => {}
             }
         });
-        self.time = self.inside(Desk::now);
+        self.time = self.inside(Connections::now);
     }
 
     /// Ends a pause. Timers that were due meanwhile are due now.
@@ -92,7 +92,7 @@ impl Client {
         };
         let gap = now.saturating_sub(self.time);
         if suspended {
-            self.desk.sleep(gap);
+            self.connections.sleep(gap);
         } else {
             self.runtime.block_on(advance(Duration::from_millis(gap)));
         }
@@ -110,43 +110,43 @@ impl Client {
             Arc::new(SimulatedNode {
                 name: format!("server{server}").into(),
                 server,
-                desk: self.desk.clone(),
+                connections: self.connections.clone(),
             }) as Arc<dyn Node>
         };
-        let desk = self.desk.clone();
+        let connections = self.connections.clone();
         let builder = Redlock::builder()
             .simulated_owner_tokens(|| fastrand::u128(..))
-            .suspended_time(move || Duration::from_millis(desk.slept()))
+            .suspended_time(move || Duration::from_millis(connections.slept()))
             .restart_guard(plan.guard.is_some())
             .guard_window(plan.guard.unwrap_or(Duration::from_secs(30)));
         let redlock = builder
             .custom_nodes((0..plan.clocks.len()).map(node).collect())
             .unwrap();
-        let programme = Arc::new(Programme {
+        let workload = Arc::new(Workload {
             client: number,
-            desk: self.desk.clone(),
+            connections: self.connections.clone(),
             ledger: ledger.clone(),
             plan: plan.clone(),
         });
         if self.phases == 0 {
-            self.runtime.spawn(programme.work(redlock, rng));
+            self.runtime.spawn(workload.work(redlock, rng));
         } else {
-            self.runtime.spawn(programme.finish(redlock));
+            self.runtime.spawn(workload.finish(redlock));
         }
     }
 
-    pub(crate) fn take_outbox(&self) -> Vec<Parcel> {
-        self.desk.take_outbox()
+    pub(crate) fn take_outbox(&self) -> Vec<Message> {
+        self.connections.take_outbox()
     }
 
-    pub(crate) fn glance(&self) -> Vec<Glance> {
+    pub(crate) fn lease_views(&self) -> Vec<LeaseView> {
         let _inside = self.runtime.enter();
-        let look = |(grant, lease): (usize, LeaseHandle)| Glance {
+        let look = |(grant, lease): (usize, LeaseHandle)| LeaseView {
             grant,
-            deadline: self.desk.moment(lease.deadline()),
+            deadline: self.connections.moment(lease.deadline()),
             is_held: lease.is_held(),
         };
-        self.desk.leases().into_iter().map(look).collect()
+        self.connections.leases().into_iter().map(look).collect()
     }
 
     pub(crate) fn alive_tasks(&self) -> usize {

@@ -60,7 +60,7 @@ impl Tally {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct Records {
     pub(crate) grants: Vec<Grant>,
     pub(crate) tally: Tally,
     /// Cancelled acquires, by client.
@@ -72,7 +72,7 @@ pub(crate) struct Book {
     acquires: u32,
 }
 
-impl Book {
+impl Records {
     pub(crate) fn next_acquire(&mut self) -> u32 {
         self.acquires += 1;
         self.acquires
@@ -86,10 +86,10 @@ impl Book {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(Mutex<Book>);
+pub(crate) struct Ledger(Mutex<Records>);
 
 impl Ledger {
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+    pub(crate) fn records(&self) -> MutexGuard<'_, Records> {
         self.0.lock().unwrap()
     }
 }

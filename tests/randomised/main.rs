@@ -12,15 +12,15 @@
 
 mod check;
 mod client;
-mod desk;
+mod connections;
 mod heap;
 mod ledger;
 mod log;
 mod plan;
-mod programme;
 mod report;
 mod server;
 mod store;
+mod workload;
 mod world;
 
 #[path = "../common/node_model/mod.rs"]
@@ -90,7 +90,7 @@ fn run(seed: u64, with_text: bool) -> Result<Outcome, String> {
     let panics = PANICS.take();
     match outcome {
         Ok(mut outcome) => {
-            outcome.book.violations.extend(panics);
+            outcome.records.violations.extend(panics);
             Ok(outcome)
         }
         Err(_) => Err(panics.join("\n")),
@@ -99,11 +99,11 @@ fn run(seed: u64, with_text: bool) -> Result<Outcome, String> {
 
 fn check(seed: u64) -> Result<Outcome, Failed> {
     let outcome = run(seed, false)?;
-    if outcome.book.violations.is_empty() {
+    if outcome.records.violations.is_empty() {
         return Ok(outcome);
     }
     let profile = outcome.plan.profile;
-    let violations = outcome.book.violations.join("\n  ");
+    let violations = outcome.records.violations.join("\n  ");
     Err(format!(
         "seed {seed} ({profile}):\n  {violations}\n\
          Log: QUORLOCK_SIM_SEED={seed} cargo test --features testbed,simulation --test randomised"
@@ -114,7 +114,7 @@ fn check(seed: u64) -> Result<Outcome, Failed> {
 fn tell(seed: u64) -> Result<(), Failed> {
     let outcome = run(seed, true)?;
     println!("{:#?}\n{}", outcome.plan, outcome.log);
-    for (what, count) in &outcome.book.tally.0 {
+    for (what, count) in &outcome.records.tally.0 {
         println!("{count:>8} {what}");
     }
     check(seed).map(drop)

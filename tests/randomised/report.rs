@@ -54,7 +54,7 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn add(&mut self, outcome: &Outcome) {
         *self.runs.entry(outcome.plan.profile).or_default() += 1;
-        self.tally.merge(&outcome.book.tally);
+        self.tally.merge(&outcome.records.tally);
         self.simulated += outcome.simulated;
         self.events += outcome.events;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorlock::simulation::lock_script::{self, Announcement, Exchange, Memory as Target};
 use quorlock::simulation::{Action, OwnerToken, Reply};
 
-use crate::desk::{Answer, Call, Probe};
+use crate::connections::{Answer, Call, Probe};
 use crate::memory::{Durability, Finding, Look, MemoryId, Process, Record};
 use crate::node_model::{self, Keyspace, Snapshot};
 use crate::plan::Plan;
@@ -53,7 +53,7 @@ pub(crate) enum Memory {
 
 /// A client that listens for announcements about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ear {
+pub(crate) struct Subscription {
     pub(crate) client: usize,
     pub(crate) key: Arc<str>,
     pub(crate) id: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Ear {
 
 /// Effects of a request that its answer does not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Happened {
+pub(crate) struct Effects {
     pub(crate) healed: bool,
     pub(crate) late_cleaned: bool,
     pub(crate) counter_expired: bool,
@@ -79,7 +79,7 @@ pub(crate) struct Server {
     pub(crate) durable: bool,
     /// Requests that arrived while the server was stopped.
     pub(crate) inbox: VecDeque<(usize, Call)>,
-    pub(crate) audience: Vec<Ear>,
+    pub(crate) subscriptions: Vec<Subscription>,
     keyspace: Keyspace,
     marks: BTreeMap<OwnerToken, Mark>,
     kept: VecDeque<(u64, Snapshot)>,
@@ -96,7 +96,7 @@ impl Server {
             run: 1,
             durable,
             inbox: VecDeque::new(),
-            audience: Vec::new(),
+            subscriptions: Vec::new(),
             keyspace: Keyspace::default(),
             marks: BTreeMap::new(),
             kept: VecDeque::new(),
@@ -212,7 +212,7 @@ impl Server {
         self.up = false;
         self.stopped = false;
         self.inbox.clear();
-        self.audience.clear();
+        self.subscriptions.clear();
     }
 
     pub(crate) fn restart(&mut self, now: u64, memory: Memory) {
@@ -248,20 +248,15 @@ impl Server {
     }
 
     /// Runs the lock script. Returns the answer, the server's time if the script looked at it, and further effects.
-    pub(crate) fn execute(
-        &mut self,
-        now: u64,
-        client: usize,
-        call: &Call,
-    ) -> (Answer, Option<i64>, Happened) {
+    pub(crate) fn execute(&mut self, now: u64, client: usize, call: &Call) -> (Answer, Option<i64>, Effects) {
         self.keep(now);
         let key = &call.request.key;
-        let audience = self.listeners(key).count() as u32;
+        let subscriptions = self.listeners(key).count() as u32;
         let keyspace = &mut self.keyspace;
         keyspace.now = self.clock.micros(now);
-        keyspace.subscribers = match audience {
+        keyspace.subscribers = match subscriptions {
             0 => BTreeMap::new(),
-            _ => [(lock_script::channel(key), audience)].into(),
+            _ => [(lock_script::channel(key), subscriptions)].into(),
         };
         let owner = call.request.owner;
         let sets = matches!(call.request.action, Action::Acquire { .. } | Action::Heal { .. });
@@ -276,16 +271,16 @@ impl Server {
         };
         let effects = std::mem::take(&mut keyspace.effects);
         let text = |bytes| std::str::from_utf8(bytes).ok();
-        let mut happened = Happened {
+        let mut effects = Effects {
             announced: (effects.published.first())
                 .and_then(|(_, message)| lock_script::announced(text(message)?)),
             counter_expired: (effects.expired.iter())
                 .any(|expired| text(expired).is_some_and(|key| key.ends_with("#fence"))),
-            ..Happened::default()
+            ..Effects::default()
         };
         match (&answer, call.request.action) {
             (Ok(Reply::Granted { .. }), action) if !had_it => {
-                happened.healed = matches!(action, Action::Heal { .. });
+                effects.healed = matches!(action, Action::Heal { .. });
                 let mark = Mark {
                     client,
                     late: now > call.sent + call.budget,
@@ -294,15 +289,17 @@ impl Server {
                 self.marks.insert(owner, mark);
             }
             (Ok(Reply::Released { .. }), _) => {
-                happened.late_cleaned = self.marks.get(&owner).is_some_and(|mark| mark.late);
+                effects.late_cleaned = self.marks.get(&owner).is_some_and(|mark| mark.late);
             }
             _ => {}
         }
-        (answer, time, happened)
+        (answer, time, effects)
     }
 
-    pub(crate) fn listeners(&self, key: &Arc<str>) -> impl Iterator<Item = &Ear> {
-        self.audience.iter().filter(move |ear| ear.key == *key)
+    pub(crate) fn listeners(&self, key: &Arc<str>) -> impl Iterator<Item = &Subscription> {
+        self.subscriptions
+            .iter()
+            .filter(move |subscription| subscription.key == *key)
     }
 
     fn keep(&mut self, now: u64) {

@@ -10,7 +10,7 @@ pub(crate) struct Write {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     Accepted,
     Stale,
 }
@@ -21,12 +21,12 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn write(&mut self, write: Write) -> Written {
+    pub(crate) fn write(&mut self, write: Write) -> WriteOutcome {
         let largest = self.largest.entry(write.resource).or_default();
         if write.token < *largest {
-            return Written::Stale;
+            return WriteOutcome::Stale;
         }
         *largest = write.token;
-        Written::Accepted
+        WriteOutcome::Accepted
     }
 }

@@ -14,9 +14,9 @@ use quorlock::simulation::OwnerToken;
 
 use crate::check;
 use crate::client::Client;
-use crate::desk::Parcel;
+use crate::connections::Message;
 use crate::heap::Heap;
-use crate::ledger::{Book, Ledger};
+use crate::ledger::{Ledger, Records};
 use crate::log::Log;
 use crate::plan::{LONGEST_TTL, Plan};
 use crate::server::Server;
@@ -52,7 +52,7 @@ pub(crate) struct World {
 
 pub(crate) struct Outcome {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) book: Book,
+    pub(crate) records: Records,
     pub(crate) log: Log,
     pub(crate) simulated: u64,
     pub(crate) events: u64,
@@ -104,7 +104,7 @@ impl World {
     pub(crate) fn run(mut self) -> Outcome {
         while self.finished < self.clients.len() {
             for client in 0..self.clients.len() {
-                self.let_run(client);
+                self.run_client(client);
             }
             let Some((time, event)) = self.heap.pop() else {
                 break;
@@ -115,16 +115,16 @@ impl World {
             if self.now > self.plan.until + GIVE_UP {
                 self.violated("I5: the clients do not end".into());
             }
-            if !self.ledger.book().violations.is_empty() {
+            if !self.ledger.records().violations.is_empty() {
                 break;
             }
         }
-        let mut book = std::mem::take(&mut *self.ledger.book());
+        let mut records = std::mem::take(&mut *self.ledger.records());
         let pauses: Vec<_> = self.clients.iter().map(|client| client.pauses.clone()).collect();
-        check::history(&mut book, &self.plan, &pauses);
+        check::history(&mut records, &self.plan, &pauses);
         Outcome {
             plan: self.plan,
-            book,
+            records,
             log: self.log,
             simulated: self.now,
             events: self.events,
@@ -137,15 +137,15 @@ impl World {
     }
 
     fn violated(&self, what: String) {
-        self.ledger.book().violated(format!("at {}: {what}", self.now));
+        self.ledger.records().violated(format!("at {}: {what}", self.now));
     }
 
     fn tally(&self, what: &'static str) {
-        self.ledger.book().tally.count(what);
+        self.ledger.records().tally.count(what);
     }
 
     /// Runs a client up to the next event. What it sends may bring that nearer.
-    fn let_run(&mut self, client: usize) {
+    fn run_client(&mut self, client: usize) {
         let mut turns = 0;
         while self.clients[client].frozen.is_none() {
             let horizon = self.heap.horizon(client);
@@ -162,37 +162,37 @@ impl World {
     /// Takes what a client has sent, and checks its leases (I4).
     fn collect(&mut self, client: usize) {
         let now = self.clients[client].time;
-        for parcel in self.clients[client].take_outbox() {
-            match parcel {
-                Parcel::Call(call) => self.send(client, now, *call),
-                Parcel::Write(id, write) => {
+        for message in self.clients[client].take_outbox() {
+            match message {
+                Message::Call(call) => self.send(client, now, *call),
+                Message::Write(id, write) => {
                     let most = if self.rng.u8(..20) == 0 { 300 } else { 5 };
                     let latency = self.rng.u64(1..=most);
                     self.push(now + latency, Event::Write(client, id, write));
                 }
-                Parcel::Listen(server, id) => self.subscribe(client, now, server, id),
-                Parcel::Leave(server, id) => self.servers[server]
-                    .audience
-                    .retain(|ear| (ear.client, ear.id) != (client, id)),
-                Parcel::Done => self.push(now + SETTLES_IN, Event::Audit { client }),
+                Message::Listen(server, id) => self.subscribe(client, now, server, id),
+                Message::Leave(server, id) => self.servers[server]
+                    .subscriptions
+                    .retain(|subscription| (subscription.client, subscription.id) != (client, id)),
+                Message::Done => self.push(now + SETTLES_IN, Event::Audit { client }),
             }
         }
-        let local = self.clients[client].inside(|desk| desk.local());
-        for glance in self.clients[client].glance() {
-            let mut book = self.ledger.book();
-            let grant = &mut book.grants[glance.grant];
-            grant.see(glance.deadline);
+        let local = self.clients[client].inside(|connections| connections.local());
+        for view in self.clients[client].lease_views() {
+            let mut records = self.ledger.records();
+            let grant = &mut records.grants[view.grant];
+            grant.see(view.deadline);
             let grant = grant.clone();
-            book.tally.count("I4 checked");
-            if !glance.is_held {
+            records.tally.count("I4 checked");
+            if !view.is_held {
                 continue;
             }
-            let desk = &self.clients[client].desk;
-            let sent = desk
+            let connections = &self.clients[client].connections;
+            let sent = connections
                 .owner_of(grant.acquire)
-                .map_or(0, |owner| desk.last_sent(owner));
-            if local >= glance.deadline || glance.deadline > sent + grant.believable {
-                book.violated(format!(
+                .map_or(0, |owner| connections.last_sent(owner));
+            if local >= view.deadline || view.deadline > sent + grant.believable {
+                records.violated(format!(
                     "I4: client {client} sees {grant:?} as held at {local}, last sent at {sent}"
                 ));
             }
@@ -212,8 +212,8 @@ impl World {
             Event::Answered(client, ref call, ..) => self.bring(client, call.server, event),
             Event::Lost { client, server, .. }
             | Event::Looked { client, server, .. }
-            | Event::Hears(client, server, _)
-            | Event::Deaf(client, server)
+            | Event::Subscribed(client, server, _)
+            | Event::ListenersLost(client, server)
             | Event::Announced(client, server, ..) => self.bring(client, server, event),
             Event::Subscribe(client, server, id) => self.subscribed(client, server, id),
             Event::Doubt(client, call) => self.doubt(client, call),
@@ -234,15 +234,15 @@ impl World {
                     .note(self.now, &[1, client as u64, write.token, written as u64], || {
                         format!("store: {write:?} of client {client} {written:?}")
                     });
-                self.accepted.look(&mut self.ledger.book(), write, written);
+                self.accepted.look(&mut self.ledger.records(), write, written);
                 let latency = self.rng.u64(1..=5);
-                self.push(self.now + latency, Event::Written(client, id, written));
+                self.push(self.now + latency, Event::WriteOutcome(client, id, written));
             }
-            Event::Written(client, id, written) => {
+            Event::WriteOutcome(client, id, written) => {
                 if self.clients[client].frozen.is_some() {
                     self.clients[client].inbox.push_back(event);
                 } else {
-                    self.clients[client].inside(|desk| desk.written(id, written));
+                    self.clients[client].inside(|connections| connections.written(id, written));
                 }
             }
             Event::Trouble(trouble) => self.trouble(trouble),
@@ -289,26 +289,26 @@ impl World {
         self.log.note(self.now, &[10, client as u64], || {
             format!("client {client} is done")
         });
-        let mut book = self.ledger.book();
-        let leaky = book.leaky.contains(&client);
+        let mut records = self.ledger.records();
+        let leaky = records.leaky.contains(&client);
         let tasks = self.clients[client].alive_tasks();
-        book.tally.count("I5 checked");
+        records.tally.count("I5 checked");
         if tasks > 0 && !leaky {
-            book.violated(format!("I5: client {client} is done, but has {tasks} tasks"));
+            records.violated(format!("I5: client {client} is done, but has {tasks} tasks"));
         }
         for (number, server) in self.servers.iter_mut().enumerate() {
             for (name, owner, mark) in server.keys(self.now) {
-                let acquire = self.clients[mark.client].desk.acquire_of(owner);
-                let forgotten = acquire.is_some_and(|acquire| book.forgotten.contains(&acquire));
+                let acquire = self.clients[mark.client].connections.acquire_of(owner);
+                let forgotten = acquire.is_some_and(|acquire| records.forgotten.contains(&acquire));
                 let excused = mark.ghost || !self.plan.clocks_behave || forgotten;
                 if mark.client == client && !excused {
-                    book.violated(format!(
+                    records.violated(format!(
                         "I5: client {client} is done, but {name} is held on server {number}"
                     ));
                 }
             }
         }
-        drop(book);
+        drop(records);
         self.clients[client].phases += 1;
         if self.clients[client].phases == 2 {
             self.finished = client + 1;

@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::crowd::{ONE_WAY, asked, manager, servers};
-use crate::nodes::{Server, Way, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{DelayedLine, Server, at_once, ms, redlock, scripted_nodes, yes};
 
 type Waiting = JoinHandle<Result<Lease, AcquireError>>;
 
@@ -443,13 +443,13 @@ async fn a_waiter_that_asked_too_early_is_notified_again() {
     for seed in 0..20 {
         fastrand::seed(seed);
         let servers = servers(3);
-        let ways = [0, 1, 2].map(|number| {
-            Way::to(&servers[number], move |action| match action {
+        let lines = [0, 1, 2].map(|number| {
+            DelayedLine::to(&servers[number], move |action| match action {
                 Action::Release { .. } if number != 1 => ms(400),
                 _ => ms(0),
             })
         });
-        let holder = redlock(&ways, Redlock::builder());
+        let holder = redlock(&lines, Redlock::builder());
         let waiter = manager(&servers);
         let lease = holder.lock("job").acquire().await.unwrap();
         let waiting = tokio::spawn(waiter.lock("job").acquire());
@@ -534,7 +534,7 @@ async fn a_shutdown_ends_all_waiting() {
 #[tokio::test(start_paused = true)]
 async fn a_key_may_be_held_for_however_long() {
     for remaining in [Duration::MAX, Duration::from_secs(i64::MAX as u64 - 1_000_000)] {
-        let nodes = puppets(3, move |_, action| match action {
+        let nodes = scripted_nodes(3, move |_, action| match action {
             Action::Acquire { .. } => at_once(Ok(Reply::Held {
                 remaining: Some(remaining),
                 holder: None,

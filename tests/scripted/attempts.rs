@@ -7,7 +7,7 @@ use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{AcquireError, Drift, Lease, Redlock, ReleaseOutcome};
 use tokio::time::Instant;
 
-use crate::nodes::{Answer, Plan, Puppet, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{Answer, Plan, ScriptedNode, at_once, ms, redlock, scripted_nodes, yes};
 
 const TTL: Duration = ms(10_000);
 const BUDGET: Duration = ms(1_000);
@@ -31,7 +31,7 @@ fn lost() -> Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Does {
+enum Behaviour {
     Grant,
     Hold,
     Refuse,
@@ -39,25 +39,31 @@ enum Does {
     Never,
 }
 
-const ALL: [Does; 5] = [Does::Grant, Does::Hold, Does::Refuse, Does::Lose, Does::Never];
+const ALL: [Behaviour; 5] = [
+    Behaviour::Grant,
+    Behaviour::Hold,
+    Behaviour::Refuse,
+    Behaviour::Lose,
+    Behaviour::Never,
+];
 
-impl Does {
+impl Behaviour {
     fn plan(self, action: Action, after: Duration) -> Plan {
         match self {
-            Does::Grant => Plan::Answer(after, Ok(yes(action))),
-            Does::Hold => Plan::Answer(after, held()),
-            Does::Refuse => Plan::Answer(after, refused()),
-            Does::Lose => Plan::Answer(after, lost()),
-            Does::Never => Plan::Never,
+            Behaviour::Grant => Plan::Answer(after, Ok(yes(action))),
+            Behaviour::Hold => Plan::Answer(after, held()),
+            Behaviour::Refuse => Plan::Answer(after, refused()),
+            Behaviour::Lose => Plan::Answer(after, lost()),
+            Behaviour::Never => Plan::Never,
         }
     }
 
     fn may_hold(self) -> bool {
-        matches!(self, Does::Grant | Does::Lose | Does::Never)
+        matches!(self, Behaviour::Grant | Behaviour::Lose | Behaviour::Never)
     }
 }
 
-fn worlds(nodes: usize) -> impl Iterator<Item = Vec<Does>> {
+fn worlds(nodes: usize) -> impl Iterator<Item = Vec<Behaviour>> {
     (0..ALL.len().pow(nodes as u32)).map(move |world| {
         (0..nodes)
             .map(|node| ALL[world / ALL.len().pow(node as u32) % ALL.len()])
@@ -74,16 +80,16 @@ enum End {
 
 /// Returns the expected end, its time, and the nodes heard by then. Answers come in `order`, one each millisecond, until the
 /// others cannot matter. A lost attempt is "held" only if a quorum answered.
-fn expected(world: &[Does], order: &[usize]) -> (End, Duration, Vec<usize>) {
+fn expected(world: &[Behaviour], order: &[usize]) -> (End, Duration, Vec<usize>) {
     let quorum = world.len() / 2 + 1;
     let (mut yes, mut no, mut faults) = (0, 0, 0);
     let mut heard = Vec::new();
     for (moment, node) in order.iter().enumerate() {
         match world[*node] {
-            Does::Grant => yes += 1,
-            Does::Hold => no += 1,
-            Does::Refuse | Does::Lose => faults += 1,
-            Does::Never => continue,
+            Behaviour::Grant => yes += 1,
+            Behaviour::Hold => no += 1,
+            Behaviour::Refuse | Behaviour::Lose => faults += 1,
+            Behaviour::Never => continue,
         }
         heard.push(*node);
         let at = ms(moment as u64 + 1);
@@ -123,13 +129,13 @@ async fn attempt(redlock: &Redlock) -> Result<Lease, AcquireError> {
 }
 
 /// Returns nodes that answer in `order`, one each millisecond, and confirm a release at the third try.
-fn world_of(world: &[Does], order: &[usize]) -> Vec<Arc<Puppet>> {
+fn world_of(world: &[Behaviour], order: &[usize]) -> Vec<Arc<ScriptedNode>> {
     (0..world.len())
         .map(|node| {
             let does = world[node];
             let place = order.iter().position(|other| *other == node).unwrap();
             let mut releases = 0;
-            Puppet::new(node, move |action| match action {
+            ScriptedNode::new(node, move |action| match action {
                 Action::Acquire { .. } | Action::Raise { .. } => does.plan(action, ms(place as u64 + 1)),
                 Action::Extend { .. } | Action::Heal { .. } | Action::Announce(_) => {
                     unreachable!("no lease is held for long, and no process waits")
@@ -139,7 +145,7 @@ fn world_of(world: &[Does], order: &[usize]) -> Vec<Arc<Puppet>> {
                     match releases {
                         1 => Plan::Never,
                         2 => at_once(lost()),
-                        _ => at_once(Ok(Reply::Released { heard: false })),
+                        _ => at_once(Ok(Reply::Released { notified: false })),
                     }
                 }
             })
@@ -147,7 +153,7 @@ fn world_of(world: &[Does], order: &[usize]) -> Vec<Arc<Puppet>> {
         .collect()
 }
 
-async fn check(world: &[Does], order: &[usize]) {
+async fn check(world: &[Behaviour], order: &[usize]) {
     let nodes = world_of(world, order);
     let redlock = redlock(&nodes, Redlock::builder());
     let started = Instant::now();
@@ -219,7 +225,7 @@ async fn answers_that_are_there_at_once_take_no_time_and_a_hung_node_none_either
         let quorum = nodes / 2 + 1;
         for world in worlds(nodes) {
             let plan = world.clone();
-            let nodes = puppets(nodes, move |node, action| match action {
+            let nodes = scripted_nodes(nodes, move |node, action| match action {
                 Action::Acquire { .. } => plan[node].plan(action, Duration::ZERO),
                 other => at_once(Ok(yes(other))),
             });
@@ -227,10 +233,10 @@ async fn answers_that_are_there_at_once_take_no_time_and_a_hung_node_none_either
             let started = Instant::now();
             let outcome = attempt(&redlock).await;
             let count = |does| world.iter().filter(|other| **other == does).count();
-            let (granted, silent) = (count(Does::Grant), count(Does::Never));
+            let (granted, silent) = (count(Behaviour::Grant), count(Behaviour::Never));
             assert_eq!(outcome.is_ok(), granted >= quorum, "{world:?}");
             // A silent node costs time only if it could decide: on the lock, or between "held" and "no quorum".
-            let answered = granted + count(Does::Hold);
+            let answered = granted + count(Behaviour::Hold);
             let failed = world.len() - answered - silent;
             let lost_for_sure = granted + silent < quorum;
             let known = answered >= quorum || world.len() - failed < quorum;
@@ -249,7 +255,7 @@ async fn answers_that_are_there_at_once_take_no_time_and_a_hung_node_none_either
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_never_confirm_are_asked_until_the_key_has_expired_and_no_longer() {
-    let nodes = puppets(3, |_, action| match action {
+    let nodes = scripted_nodes(3, |_, action| match action {
         Action::Release { .. } => at_once(lost()),
         other => at_once(Ok(yes(other))),
     });
@@ -271,7 +277,7 @@ async fn granted_too_late_is_no_lease_and_is_cleaned_up() {
     let ttl = ms(100);
     // Less 1 % and 2 ms of drift, 97 ms are left.
     for (after, valid) in [(96, true), (97, false), (98, false)] {
-        let nodes = puppets(3, move |_, action| match action {
+        let nodes = scripted_nodes(3, move |_, action| match action {
             Action::Acquire { .. } => Plan::Answer(ms(after), Ok(yes(action))),
             other => at_once(Ok(yes(other))),
         });
@@ -305,7 +311,7 @@ async fn the_deadline_counts_from_before_the_send_and_takes_the_drift_off() {
         (Drift::from_ppm(0, Duration::ZERO), ms(10_000)),
         (Drift::from_ppm(500_000, ms(1)), ms(4_999)),
     ] {
-        let nodes = puppets(5, |node, action| {
+        let nodes = scripted_nodes(5, |node, action| {
             Plan::Answer(ms(100 + 100 * node as u64), Ok(yes(action)))
         });
         let redlock = redlock(&nodes, Redlock::builder().drift(drift));
@@ -321,7 +327,7 @@ async fn the_deadline_counts_from_before_the_send_and_takes_the_drift_off() {
 #[tokio::test(start_paused = true)]
 async fn nothing_sleeps_after_the_last_attempt() {
     for limit in [0, 1, 10, 25, 333] {
-        let nodes = puppets(3, |_, action| match action {
+        let nodes = scripted_nodes(3, |_, action| match action {
             Action::Acquire { .. } => at_once(held()),
             other => at_once(Ok(yes(other))),
         });
@@ -346,7 +352,7 @@ async fn nothing_sleeps_after_the_last_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn each_attempt_has_a_token_of_its_own() {
-    let nodes = puppets(1, |_, action| match action {
+    let nodes = scripted_nodes(1, |_, action| match action {
         Action::Acquire { .. } => at_once(held()),
         other => at_once(Ok(yes(other))),
     });
@@ -359,7 +365,7 @@ async fn each_attempt_has_a_token_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn for_ever_sits_out_a_holder_but_not_an_outage() {
-    let nodes = puppets(3, |_, _| {
+    let nodes = scripted_nodes(3, |_, _| {
         at_once(Err(Fault::Disconnected {
             reason: "gone".into(),
         }))
@@ -374,7 +380,7 @@ async fn for_ever_sits_out_a_holder_but_not_an_outage() {
 
     // The holder stays for an hour. With two of five nodes down, a single "held" decides an attempt.
     let until = Instant::now() + ms(3_600_000);
-    let nodes = puppets(5, move |node, action| match action {
+    let nodes = scripted_nodes(5, move |node, action| match action {
         Action::Acquire { .. } if node >= 3 => at_once(Err(Fault::Disconnected {
             reason: "gone".into(),
         })),
@@ -392,7 +398,7 @@ async fn for_ever_sits_out_a_holder_but_not_an_outage() {
 async fn waiting_for_ever_sits_out_the_restart_guard() {
     let restarted = Instant::now();
     let votes_from = ms(45_000);
-    let nodes = puppets(3, move |_, action| {
+    let nodes = scripted_nodes(3, move |_, action| {
         let ago = restarted.elapsed();
         at_once(match action {
             Action::Acquire { .. } if ago < votes_from => Err(Fault::Restarted {

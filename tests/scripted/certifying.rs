@@ -7,7 +7,7 @@ use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{AcquireError, FencingToken, Lease, Redlock, ReleaseOutcome};
 use tokio::time::{Instant, sleep};
 
-use crate::nodes::{Answer, Plan, Puppet, Server, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{Answer, Plan, ScriptedNode, Server, at_once, ms, redlock, scripted_nodes, yes};
 
 const TTL: Duration = ms(1_000);
 const BUDGET: Duration = ms(100);
@@ -36,9 +36,9 @@ fn gone() -> Answer {
 fn counting(
     grants: Vec<Plan>,
     raise: impl FnMut(usize, FencingToken) -> Plan + Clone + Send + 'static,
-) -> Vec<Arc<Puppet>> {
+) -> Vec<Arc<ScriptedNode>> {
     let mut raise = raise;
-    puppets(grants.len(), move |node, action| match action {
+    scripted_nodes(grants.len(), move |node, action| match action {
         Action::Acquire { .. } => grants[node].clone(),
         Action::Raise { token } => raise(node, token),
         other => at_once(Ok(yes(other))),
@@ -50,8 +50,8 @@ async fn attempt(manager: &Redlock) -> Result<Lease, AcquireError> {
     request.watchdog(false).try_acquire().await
 }
 
-fn raises(nodes: &[Arc<Puppet>]) -> Vec<Vec<u64>> {
-    let of = |node: &Arc<Puppet>| node.calls().iter().filter_map(|call| call.raise()).collect();
+fn raises(nodes: &[Arc<ScriptedNode>]) -> Vec<Vec<u64>> {
+    let of = |node: &Arc<ScriptedNode>| node.calls().iter().filter_map(|call| call.raise()).collect();
     nodes.iter().map(of).collect()
 }
 

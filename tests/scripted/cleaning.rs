@@ -11,13 +11,15 @@ use quorlock::{AcquireError, Redlock, ReleaseOutcome};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::nodes::{Answer, Plan, Puppet, Server, Way, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{
+    Answer, DelayedLine, Plan, ScriptedNode, Server, at_once, ms, redlock, scripted_nodes, yes,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all_once_it_is_back() {
     const LEASES: usize = 1_000;
     let away = Arc::new(AtomicBool::new(true));
-    let nodes = puppets(3, {
+    let nodes = scripted_nodes(3, {
         let away = away.clone();
         move |node, action| match action {
             Action::Release { .. } if node == 0 && away.load(Ordering::Relaxed) => {
@@ -66,7 +68,7 @@ async fn a_node_that_is_away_is_asked_about_one_leftover_at_a_time_and_about_all
 #[tokio::test(start_paused = true)]
 async fn a_node_that_hangs_is_not_sent_all_that_is_dropped() {
     const LEASES: usize = 1_000;
-    let nodes = puppets(3, |node, action| match action {
+    let nodes = scripted_nodes(3, |node, action| match action {
         Action::Release { .. } if node == 0 => Plan::Never,
         other => at_once(Ok(yes(other))),
     });
@@ -103,16 +105,16 @@ async fn waiters_for_a_dropped_lease_do_not_wait_for_a_hung_node() {
     let servers: Vec<_> = (0..3).map(|number| Server::new(number, || ms(1))).collect();
     let way = |(number, server)| {
         let hung = hung.clone();
-        Way::to(server, move |_| {
+        DelayedLine::to(server, move |_| {
             match number == 0 && hung.load(Ordering::Relaxed) {
                 true => Duration::from_secs(100_000),
                 false => Duration::ZERO,
             }
         })
     };
-    let ways: Vec<_> = servers.iter().enumerate().map(way).collect();
+    let lines: Vec<_> = servers.iter().enumerate().map(way).collect();
     let redlock = redlock(
-        &ways,
+        &lines,
         Redlock::builder().ttl(Duration::from_secs(600)).watchdog(false),
     );
     let lock = |number: usize| redlock.lock(format!("job{number}")).forever();
@@ -136,7 +138,7 @@ async fn waiters_for_a_dropped_lease_do_not_wait_for_a_hung_node() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_attempts_under_way_and_hands_out_no_lease_after_it() {
-    let nodes = puppets(3, |_, action| match action {
+    let nodes = scripted_nodes(3, |_, action| match action {
         Action::Acquire { .. } => Plan::Answer(ms(100), Ok(yes(action))),
         other => at_once(Ok(yes(other))),
     });
@@ -155,7 +157,7 @@ async fn a_shutdown_waits_for_attempts_under_way_and_hands_out_no_lease_after_it
 }
 
 /// A node that records its deletions, and when an unanswered acquire is given up.
-struct Diary {
+struct RecordingNode {
     name: Arc<str>,
     entries: Arc<Mutex<Vec<&'static str>>>,
 }
@@ -168,13 +170,13 @@ impl Drop for Entry {
     }
 }
 
-impl fmt::Debug for Diary {
+impl fmt::Debug for RecordingNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
 }
 
-impl Node for Diary {
+impl Node for RecordingNode {
     fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -200,7 +202,7 @@ impl Node for Diary {
 #[tokio::test(start_paused = true)]
 async fn an_acquire_is_given_up_before_its_deletion_is_sent() {
     let entries = Arc::new(Mutex::new(Vec::new()));
-    let node = Arc::new(Diary {
+    let node = Arc::new(RecordingNode {
         name: "diary".into(),
         entries: entries.clone(),
     });
@@ -213,7 +215,7 @@ async fn an_acquire_is_given_up_before_its_deletion_is_sent() {
 /// A panic is cleaned up as well (A6).
 #[tokio::test(start_paused = true)]
 async fn a_node_that_panics_when_it_is_asked_leaves_nothing_on_the_others() {
-    let nodes = puppets(3, |node, action| match action {
+    let nodes = scripted_nodes(3, |node, action| match action {
         Action::Acquire { .. } if node == 2 => panic!("a user's node panics"),
         other => at_once(Ok(yes(other))),
     });
@@ -234,7 +236,7 @@ async fn a_node_that_panics_when_it_is_asked_leaves_nothing_on_the_others() {
 #[tokio::test(start_paused = true)]
 async fn after_an_outage_an_acquire_again_follows_the_deletion_of_a_dropped_lease() {
     let away = Arc::new(AtomicBool::new(false));
-    let nodes = puppets(3, {
+    let nodes = scripted_nodes(3, {
         let (away, mut held) = (away.clone(), false);
         move |_, action| {
             if away.load(Ordering::Relaxed) {
@@ -279,7 +281,7 @@ async fn a_node_that_has_nothing_is_asked_again_only_if_something_may_come() {
             (false, Err(Fault::WrongType)),
             (true, Err(Fault::WrongType)),
         ] {
-            let nodes = puppets(3, move |node, action| match action {
+            let nodes = scripted_nodes(3, move |node, action| match action {
                 Action::Acquire { .. } if node == 2 => Plan::Never,
                 Action::Release { .. } if node == 2 => at_once(answer.clone()),
                 other => at_once(Ok(yes(other))),
@@ -312,7 +314,7 @@ async fn a_node_that_has_nothing_is_asked_again_only_if_something_may_come() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_late_is_about_the_time_before_the_acquire_came() {
     for is_dropped in [false, true] {
-        let nodes = puppets(4, |node, action| match action {
+        let nodes = scripted_nodes(4, |node, action| match action {
             Action::Acquire { .. } if node == 3 => Plan::Never,
             Action::Release { .. } if node == 3 => Plan::Answer(ms(50), Ok(Reply::Missing)),
             // A quorum answers only when the acquire can no longer arrive.
@@ -335,7 +337,7 @@ async fn an_answer_that_comes_late_is_about_the_time_before_the_acquire_came() {
 /// The keys should have expired, but nodes have clocks of their own.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_should_have_expired_is_asked_about_once() {
-    let nodes = puppets(3, |_, action| at_once(Ok(yes(action))));
+    let nodes = scripted_nodes(3, |_, action| at_once(Ok(yes(action))));
     let redlock = redlock(&nodes, Redlock::builder().watchdog(false));
     let lease = redlock.lock("job").ttl(ms(100)).acquire().await.unwrap();
     sleep(Duration::from_secs(1)).await;
@@ -358,7 +360,7 @@ fn retries_of_a_failed_node_do_not_spin() {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let nodes = puppets(3, |node, action| match action {
+            let nodes = scripted_nodes(3, |node, action| match action {
                 Action::Release { .. } if node == 0 => Plan::Never,
                 other => at_once(Ok(yes(other))),
             });
@@ -392,7 +394,7 @@ mod replaced {
     }
 
     /// Runs `what`, and replaces the node's connection after 5 ms.
-    async fn during<T>(node: &Puppet, connection: u64, what: impl Future<Output = T>) -> T {
+    async fn during<T>(node: &ScriptedNode, connection: u64, what: impl Future<Output = T>) -> T {
         node.connect(connection);
         let replaced = async {
             tokio::time::sleep(ms(5)).await;
@@ -403,14 +405,18 @@ mod replaced {
 
     #[tokio::test(start_paused = true)]
     async fn an_acquire_is_granted_over_the_next_connection_and_its_first_copy_is_reckoned_with() {
-        for deleted in [Reply::Missing, Reply::Foreign, Reply::Released { heard: false }] {
+        for deleted in [
+            Reply::Missing,
+            Reply::Foreign,
+            Reply::Released { notified: false },
+        ] {
             is_reckoned_with(deleted).await;
         }
     }
 
     async fn is_reckoned_with(deleted: Reply) {
         let mut acquires = 0;
-        let node = Puppet::new(0, move |action| match action {
+        let node = ScriptedNode::new(0, move |action| match action {
             Action::Acquire { .. } => {
                 acquires += 1;
                 match acquires {
@@ -436,10 +442,10 @@ mod replaced {
     async fn a_second_deletion_that_finds_nothing_does_not_say_that_the_lock_was_gone() {
         for (second, outcome_is) in [
             (Reply::Missing, "uncertain"),
-            (Reply::Released { heard: false }, "released"),
+            (Reply::Released { notified: false }, "released"),
         ] {
             let mut releases = 0;
-            let node = Puppet::new(0, move |action| match action {
+            let node = ScriptedNode::new(0, move |action| match action {
                 Action::Release { .. } => {
                     releases += 1;
                     match releases {
@@ -463,7 +469,7 @@ mod replaced {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_is_asked_for_once_more_and_not_again() {
-        let node = Puppet::new(0, |action| match action {
+        let node = ScriptedNode::new(0, |action| match action {
             Action::Acquire { .. } => lost(),
             _ => at_once(Ok(Reply::Missing)),
         });

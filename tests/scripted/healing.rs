@@ -6,7 +6,7 @@ use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{ExtendError, Lease, Redlock, ReleaseOutcome};
 use tokio::time::sleep;
 
-use crate::nodes::{Plan, Puppet, Server, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{Plan, ScriptedNode, Server, at_once, ms, redlock, scripted_nodes, yes};
 
 const TTL: std::time::Duration = ms(3_000);
 
@@ -28,9 +28,11 @@ fn keys(servers: &[Arc<Server>]) -> Vec<usize> {
     servers.iter().map(|server| server.keys()).collect()
 }
 
-fn heals(puppets: &[Arc<Puppet>]) -> Vec<usize> {
-    let heals = |puppet: &Arc<Puppet>| puppet.calls().iter().filter(|call| call.is_heal()).count();
-    puppets.iter().map(heals).collect()
+fn heals(scripted_nodes: &[Arc<ScriptedNode>]) -> Vec<usize> {
+    let heals = |scripted_node: &Arc<ScriptedNode>| {
+        scripted_node.calls().iter().filter(|call| call.is_heal()).count()
+    };
+    scripted_nodes.iter().map(heals).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +75,7 @@ async fn a_node_is_healed_after_an_extension_by_hand() {
 /// Two nodes have the key, two fail, and one has lost it. The lease may be lost, so no key is set again.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_set_again_without_a_quorum_that_has_it() {
-    let nodes = puppets(5, |node, action| match (action, node) {
+    let nodes = scripted_nodes(5, |node, action| match (action, node) {
         (Action::Extend { .. }, 0 | 1) => at_once(Ok(Reply::Extended)),
         (Action::Extend { .. }, 2) => at_once(Ok(Reply::Missing)),
         (Action::Extend { .. }, _) => at_once(Err(Fault::OutOfMemory)),
@@ -90,7 +92,7 @@ async fn nothing_is_set_again_without_a_quorum_that_has_it() {
 
 #[tokio::test(start_paused = true)]
 async fn only_nodes_that_lost_the_key_are_healed_however_late_that_is_known() {
-    let nodes = puppets(5, |node, action| match (action, node) {
+    let nodes = scripted_nodes(5, |node, action| match (action, node) {
         (Action::Extend { .. }, 3) => Plan::Answer(ms(200), Ok(Reply::Missing)),
         (Action::Extend { .. }, 4) => Plan::Answer(ms(200), Ok(Reply::Foreign)),
         (action, _) => at_once(Ok(yes(action))),
@@ -128,7 +130,7 @@ async fn a_key_set_again_while_the_lease_ends_is_deleted() {
 /// The node was unreachable during the acquire. The answer to the heal is lost, so the key may be set.
 #[tokio::test(start_paused = true)]
 async fn a_heal_that_may_have_been_executed_is_cleaned_up() {
-    let nodes = puppets(3, |node, action| match (action, node) {
+    let nodes = scripted_nodes(3, |node, action| match (action, node) {
         (Action::Acquire { .. }, 2) => at_once(Err(Fault::Disconnected {
             reason: "away".into(),
         })),
@@ -167,7 +169,7 @@ async fn a_key_of_another_client_is_not_overwritten() {
 /// When the lease is over, nothing waits for a node that has not answered an extension.
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_lease_lives_on_when_it_is_over() {
-    let nodes = puppets(3, |node, action| match (action, node) {
+    let nodes = scripted_nodes(3, |node, action| match (action, node) {
         (Action::Extend { .. }, 2) => Plan::Never,
         (action, _) => at_once(Ok(yes(action))),
     });

@@ -8,7 +8,7 @@ use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{AcquireError, Lease, LeaseHandle, LossReason, Redlock, RedlockBuilder, RunError};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::nodes::{Plan, Puppet, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{Plan, ScriptedNode, at_once, ms, redlock, scripted_nodes, yes};
 
 const TTL: Duration = ms(3_000);
 /// The TTL less 1 % and 2 ms.
@@ -34,11 +34,11 @@ async fn acquire(redlock: &Redlock, watchdog: bool) -> Lease {
     request.try_acquire().await.unwrap()
 }
 
-fn obedient(nodes: usize) -> Vec<Arc<Puppet>> {
-    puppets(nodes, |_, action| at_once(Ok(yes(action))))
+fn obedient(nodes: usize) -> Vec<Arc<ScriptedNode>> {
+    scripted_nodes(nodes, |_, action| at_once(Ok(yes(action))))
 }
 
-fn extensions(node: &Puppet) -> usize {
+fn extensions(node: &ScriptedNode) -> usize {
     node.calls().iter().filter(|call| call.is_extend()).count()
 }
 
@@ -89,7 +89,7 @@ async fn a_lease_that_outlives_a_suspension_is_renewed_at_once() {
 async fn a_suspension_before_the_answers_come_is_counted() {
     let machine = Machine::default();
     let asleep = machine.clone();
-    let nodes = puppets(3, move |_, action| {
+    let nodes = scripted_nodes(3, move |_, action| {
         if matches!(action, Action::Acquire { .. }) {
             asleep.suspend(TTL);
         }
@@ -163,7 +163,7 @@ async fn a_quorum_of_clocks_put_forward_shortens_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn clocks_put_forward_beyond_the_deadline_end_the_lease_at_once() {
-    let nodes = puppets(3, |_, action| match action {
+    let nodes = scripted_nodes(3, |_, action| match action {
         Action::Extend { .. } => at_once(Err(Fault::OutOfMemory)),
         action => at_once(Ok(yes(action))),
     });
@@ -215,7 +215,7 @@ async fn an_extension_counts_in_spite_of_a_clock_that_was_put_forward_before() {
 /// A step after the node has extended the key shortens the key's life.
 #[tokio::test(start_paused = true)]
 async fn a_clock_put_forward_while_an_extension_is_in_flight_shortens_it() {
-    let nodes = puppets(3, |_, action| match action {
+    let nodes = scripted_nodes(3, |_, action| match action {
         Action::Extend { .. } => Plan::Answer(ms(100), Ok(Reply::Extended)),
         action => at_once(Ok(yes(action))),
     });
@@ -231,12 +231,12 @@ async fn a_clock_put_forward_while_an_extension_is_in_flight_shortens_it() {
 }
 
 /// Returns nodes whose clocks are put forward by `by` before they grant. Their answers to the acquire show that.
-fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
+fn ahead_before_they_grant(by: Duration) -> Vec<Arc<ScriptedNode>> {
     (0..3)
         .map(|number| {
-            Arc::new_cyclic(|this: &Weak<Puppet>| {
+            Arc::new_cyclic(|this: &Weak<ScriptedNode>| {
                 let (this, mut by, mut held) = (this.clone(), by, false);
-                Puppet::with_script(number, move |action| {
+                ScriptedNode::with_script(number, move |action| {
                     if let (Action::Acquire { .. }, Some(this)) = (action, this.upgrade()) {
                         this.put_forward(std::mem::take(&mut by));
                     }
@@ -247,7 +247,7 @@ fn ahead_before_they_grant(by: Duration) -> Vec<Arc<Puppet>> {
                         },
                         Action::Release { .. } => {
                             held = false;
-                            Reply::Released { heard: false }
+                            Reply::Released { notified: false }
                         }
                         action => yes(action),
                     }))
@@ -308,7 +308,7 @@ async fn a_lease_that_was_seen_to_be_over_is_not_held_again() {
         }
         ms(time.load(SeqCst))
     });
-    let nodes = puppets(3, move |node, action| {
+    let nodes = scripted_nodes(3, move |node, action| {
         if node == 2 && matches!(action, Action::Extend { .. }) {
             looks.store(0, SeqCst);
         }
@@ -328,7 +328,7 @@ async fn a_lease_that_was_seen_to_be_over_is_not_held_again() {
 /// The third node has the key as well, although the attempt did not wait for its answer.
 #[tokio::test(start_paused = true)]
 async fn a_minority_of_clocks_changes_nothing_for_a_new_lease_either() {
-    let nodes = puppets(3, |node, action| {
+    let nodes = scripted_nodes(3, |node, action| {
         Plan::Answer(ms(if node == 2 { 10 } else { 1 }), Ok(yes(action)))
     });
     let redlock = redlock(&nodes, Redlock::builder());

@@ -9,14 +9,14 @@ use quorlock::Redlock;
 use quorlock::simulation::{Action, OwnerToken, Reply};
 use tokio::time::Instant;
 
-use crate::nodes::{Plan, Puppet, ms, redlock, yes};
+use crate::nodes::{Plan, ScriptedNode, ms, redlock, yes};
 
-fn free(number: usize, after: Duration) -> Arc<Puppet> {
-    Puppet::new(number, move |action| Plan::Answer(after, Ok(yes(action))))
+fn free(number: usize, after: Duration) -> Arc<ScriptedNode> {
+    ScriptedNode::new(number, move |action| Plan::Answer(after, Ok(yes(action))))
 }
 
-fn left_behind(number: usize, after: Duration, token: u128) -> Arc<Puppet> {
-    Puppet::new(number, move |action| {
+fn left_behind(number: usize, after: Duration, token: u128) -> Arc<ScriptedNode> {
+    ScriptedNode::new(number, move |action| {
         let reply = match action {
             Action::Acquire { .. } => Reply::Held {
                 remaining: Some(ms(3_600_000)),
@@ -30,8 +30,8 @@ fn left_behind(number: usize, after: Duration, token: u128) -> Arc<Puppet> {
 }
 
 /// As [`left_behind`], until the key expires.
-fn expiring(number: usize, after: Duration, token: u128, at: Instant) -> Arc<Puppet> {
-    Puppet::new(number, move |action| {
+fn expiring(number: usize, after: Duration, token: u128, at: Instant) -> Arc<ScriptedNode> {
+    ScriptedNode::new(number, move |action| {
         let left = at.saturating_duration_since(Instant::now() + after);
         let reply = match action {
             Action::Acquire { .. } if !left.is_zero() => Reply::Held {
@@ -45,9 +45,9 @@ fn expiring(number: usize, after: Duration, token: u128, at: Instant) -> Arc<Pup
 }
 
 /// Returns a node that does not answer the first acquire, and answers later requests more slowly than others.
-fn once_silent(number: usize) -> Arc<Puppet> {
+fn once_silent(number: usize) -> Arc<ScriptedNode> {
     let asked = AtomicUsize::new(0);
-    Puppet::new(number, move |action| {
+    ScriptedNode::new(number, move |action| {
         let is_first = matches!(action, Action::Acquire { .. }) && asked.fetch_add(1, SeqCst) == 0;
         match is_first {
             true => Plan::Never,
@@ -57,7 +57,7 @@ fn once_silent(number: usize) -> Arc<Puppet> {
 }
 
 /// Acquires the lock, and returns how long that took.
-async fn get(nodes: &[Arc<Puppet>]) -> Duration {
+async fn get(nodes: &[Arc<ScriptedNode>]) -> Duration {
     let manager = redlock(nodes, Redlock::builder().ttl(ms(10_000)));
     let started = Instant::now();
     let waiting = manager.lock("job").within(ms(60_000)).acquire();
@@ -99,7 +99,7 @@ async fn a_node_that_was_silent_is_heard_again() {
 
 #[tokio::test(start_paused = true)]
 async fn no_answer_is_waited_for_longer_than_the_budget() {
-    let silent = Puppet::new(2, |_| Plan::Never);
+    let silent = ScriptedNode::new(2, |_| Plan::Never);
     let nodes = [free(0, ms(1)), left_behind(1, ms(95), 0), silent];
     let manager = redlock(&nodes, Redlock::builder().ttl(ms(1_000)));
     let started = Instant::now();

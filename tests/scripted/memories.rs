@@ -7,13 +7,13 @@ use quorlock::simulation::{Action, Fault};
 use quorlock::{AcquireError, ExtendError, Redlock};
 use tokio::time::sleep;
 
-use crate::nodes::{Plan, Puppet, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{Plan, ScriptedNode, at_once, ms, redlock, scripted_nodes, yes};
 
 const TTL: Duration = ms(10_000);
 
 /// Returns three nodes. Node 0 says yes at once, node 1 takes 50 ms for one kind of action, node 2 is out of memory.
-fn nodes(action_that_takes_long: fn(&Action) -> bool) -> Vec<Arc<Puppet>> {
-    puppets(3, move |node, action| match node {
+fn nodes(action_that_takes_long: fn(&Action) -> bool) -> Vec<Arc<ScriptedNode>> {
+    scripted_nodes(3, move |node, action| match node {
         1 if action_that_takes_long(&action) => Plan::Answer(ms(50), Ok(yes(action))),
         2 if !matches!(action, Action::Release { .. }) => at_once(Err(Fault::OutOfMemory)),
         _ => at_once(Ok(yes(action))),

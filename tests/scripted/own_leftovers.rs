@@ -10,24 +10,24 @@ use quorlock::simulation::{Action, Fault, Listener, Listening, Node, Request};
 use quorlock::{AcquireError, Redlock};
 use tokio::time::{Instant, sleep};
 
-use crate::nodes::{Answer, Reach, Server, ms, redlock};
+use crate::nodes::{Answer, Reachable, Server, ms, redlock};
 
 const TTL: Duration = ms(60_000);
 const ROUND_TRIP: Duration = ms(2);
 
 /// A connection that loses deletions while `loses` is set.
-struct Lossy {
+struct LossyNode {
     node: Arc<dyn Node>,
     loses: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Lossy {
+impl fmt::Debug for LossyNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.node.fmt(f)
     }
 }
 
-impl Node for Lossy {
+impl Node for LossyNode {
     fn name(&self) -> &Arc<str> {
         self.node.name()
     }
@@ -63,7 +63,7 @@ fn world(nodes: usize, lossy: usize) -> World {
         .collect();
     let loses = Arc::new(AtomicBool::new(false));
     let way = |(number, server): (usize, &Arc<Server>)| {
-        Arc::new(Lossy {
+        Arc::new(LossyNode {
             node: server.clone().reach(),
             loses: match number < lossy {
                 true => loses.clone(),
@@ -71,8 +71,8 @@ fn world(nodes: usize, lossy: usize) -> World {
             },
         })
     };
-    let ways: Vec<_> = servers.iter().enumerate().map(way).collect();
-    let redlock = redlock(&ways, Redlock::builder().ttl(TTL));
+    let lines: Vec<_> = servers.iter().enumerate().map(way).collect();
+    let redlock = redlock(&lines, Redlock::builder().ttl(TTL));
     World {
         servers,
         loses,

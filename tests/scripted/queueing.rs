@@ -10,7 +10,7 @@ use quorlock::{AcquireError, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::nodes::{Puppet, Server, Way, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{DelayedLine, ScriptedNode, Server, at_once, ms, redlock, scripted_nodes, yes};
 
 const ONE_WAY: u64 = 10;
 
@@ -18,8 +18,8 @@ fn servers() -> Vec<Arc<Server>> {
     (0..5).map(|number| Server::new(number, || ms(ONE_WAY))).collect()
 }
 
-fn held_by_another() -> Vec<Arc<Puppet>> {
-    puppets(3, |_, action| match action {
+fn held_by_another() -> Vec<Arc<ScriptedNode>> {
+    scripted_nodes(3, |_, action| match action {
         Action::Acquire { .. } => at_once(Ok(Reply::Held {
             remaining: None,
             holder: None,
@@ -28,8 +28,8 @@ fn held_by_another() -> Vec<Arc<Puppet>> {
     })
 }
 
-fn out_of_reach() -> Vec<Arc<Puppet>> {
-    puppets(3, |_, _| {
+fn out_of_reach() -> Vec<Arc<ScriptedNode>> {
+    scripted_nodes(3, |_, _| {
         at_once(Err(Fault::Disconnected {
             reason: "gone".into(),
         }))
@@ -37,7 +37,7 @@ fn out_of_reach() -> Vec<Arc<Puppet>> {
 }
 
 /// Returns how many acquires a node gets while this many waiters, with these TTLs in turn, wait for five seconds.
-async fn acquires(nodes: &[Arc<Puppet>], waiters: usize, ttls: &[u64]) -> usize {
+async fn acquires(nodes: &[Arc<ScriptedNode>], waiters: usize, ttls: &[u64]) -> usize {
     fastrand::seed(7);
     let redlock = redlock(nodes, Redlock::builder());
     let waiting = (0..waiters).map(|number| {
@@ -205,11 +205,11 @@ async fn other_locks_have_other_queues() {
 async fn a_release_that_panics_leaves_no_waiter_asleep() {
     let servers = servers();
     let has_panicked = Arc::new(AtomicBool::new(false));
-    let ways: Vec<_> = servers
+    let lines: Vec<_> = servers
         .iter()
         .map(|server| {
             let has_panicked = has_panicked.clone();
-            Way::to(server, move |action| {
+            DelayedLine::to(server, move |action| {
                 if matches!(action, Action::Release { .. }) && !has_panicked.swap(true, SeqCst) {
                     panic!("a user's node panics");
                 }
@@ -217,7 +217,7 @@ async fn a_release_that_panics_leaves_no_waiter_asleep() {
             })
         })
         .collect();
-    let redlock = redlock(&ways, Redlock::builder());
+    let redlock = redlock(&lines, Redlock::builder());
     let lease = redlock.lock("job").acquire().await.unwrap();
     let _handle = lease.handle();
     let next = tokio::spawn(redlock.lock("job").forever().acquire());
@@ -278,7 +278,7 @@ async fn waiters_that_cannot_win_do_not_block_those_that_can() {
 /// A waiter behind gets the first waiter's last answer. The remaining time in it has been counted down since.
 #[tokio::test(start_paused = true)]
 async fn a_hold_time_is_reported_as_of_now() {
-    let nodes = puppets(3, |_, action| match action {
+    let nodes = scripted_nodes(3, |_, action| match action {
         Action::Acquire { .. } => at_once(Ok(Reply::Held {
             remaining: Some(ms(10_000)),
             holder: None,

@@ -8,14 +8,14 @@ use quorlock::simulation::{Action, Fault, Reply};
 use quorlock::{ExtendError, Lease, LossReason, Redlock, ReleaseOutcome, RunError};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::nodes::{Answer, Plan, Puppet, at_once, ms, puppets, redlock, yes};
+use crate::nodes::{Answer, Plan, ScriptedNode, at_once, ms, redlock, scripted_nodes, yes};
 
 const TTL: Duration = ms(3_000);
 /// The TTL less 1 % and 2 ms for clock drift.
 const VALID: Duration = ms(2_968);
 const THIRD: Duration = ms(1_000);
 
-async fn acquire(nodes: &[Arc<Puppet>], watchdog: bool) -> (Lease, Instant) {
+async fn acquire(nodes: &[Arc<ScriptedNode>], watchdog: bool) -> (Lease, Instant) {
     let redlock = redlock(nodes, Redlock::builder());
     let started = Instant::now();
     let request = redlock.lock("job").ttl(TTL).watchdog(watchdog);
@@ -25,8 +25,8 @@ async fn acquire(nodes: &[Arc<Puppet>], watchdog: bool) -> (Lease, Instant) {
 }
 
 /// Returns three nodes that grant and release at once, and extend as `plan` says.
-fn extending(mut plan: impl FnMut(usize) -> Plan + Clone + Send + 'static) -> Vec<Arc<Puppet>> {
-    puppets(3, move |node, action| match action {
+fn extending(mut plan: impl FnMut(usize) -> Plan + Clone + Send + 'static) -> Vec<Arc<ScriptedNode>> {
+    scripted_nodes(3, move |node, action| match action {
         Action::Extend { .. } => plan(node),
         other => at_once(Ok(yes(other))),
     })
@@ -38,7 +38,7 @@ fn fault() -> Answer {
     })
 }
 
-fn extensions(node: &Puppet) -> Vec<Instant> {
+fn extensions(node: &ScriptedNode) -> Vec<Instant> {
     let calls = node.calls();
     let extensions = calls.iter().filter(|call| call.is_extend());
     extensions.map(|call| call.at).collect()
@@ -114,11 +114,11 @@ async fn every_world_of_answers_extends_refuses_or_leaves_it_open() {
         for world in 0..4usize.pow(nodes as u32) {
             let kind = move |node: usize| world / 4usize.pow(node as u32) % 4;
             let plans = answers.clone();
-            let puppets = puppets(nodes, move |node, action| match action {
+            let scripted_nodes = scripted_nodes(nodes, move |node, action| match action {
                 Action::Extend { .. } => at_once(plans[kind(node)].clone()),
                 other => at_once(Ok(yes(other))),
             });
-            let (lease, _) = acquire(&puppets, false).await;
+            let (lease, _) = acquire(&scripted_nodes, false).await;
             let before = lease.deadline();
             sleep(ms(1)).await;
             let outcome = lease.extend().await;
@@ -306,7 +306,7 @@ async fn a_run_that_loses_its_lease_is_cancelled_before_the_deadline_and_not_muc
 #[tokio::test(start_paused = true)]
 async fn the_clean_up_of_an_extended_lease_lasts_until_the_extended_keys_have_expired() {
     let away = Arc::new(AtomicBool::new(false));
-    let nodes = puppets(3, {
+    let nodes = scripted_nodes(3, {
         let away = away.clone();
         move |node, action| match node == 2 && away.load(SeqCst) {
             true => at_once(fault()),

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::crowd::{manager, scattered};
-use crate::nodes::{Plan, ms, puppets, redlock, yes};
+use crate::nodes::{Plan, ms, redlock, scripted_nodes, yes};
 
 /// Two contenders have two votes each. The fifth node could decide, but it is silent and not waited for.
 #[tokio::test(start_paused = true)]
@@ -97,7 +97,7 @@ async fn a_split_vote_is_settled_in_the_same_attempt() {
 async fn the_lease_of_an_elected_contender_counts_from_its_first_request() {
     // Two contenders with larger tokens have one node each, and give it back.
     let mut is_given_back = false;
-    let nodes = puppets(3, move |node, action| {
+    let nodes = scripted_nodes(3, move |node, action| {
         let reply = match action {
             Action::Acquire { .. } if node > 0 && !is_given_back => {
                 is_given_back = true;

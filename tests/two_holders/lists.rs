@@ -13,23 +13,23 @@ use crate::{Client, Holders, all_up, short, wide};
 
 /// Why nodes miss the first client's lock.
 #[derive(Clone, Copy)]
-enum Away {
+enum Absence {
     Stopped,
     Killed,
 }
 
-impl Away {
+impl Absence {
     async fn begin(self, node: &TestNode) -> Result<(), TestbedError> {
         match self {
-            Away::Stopped => node.stop(),
-            Away::Killed => node.kill().await,
+            Absence::Stopped => node.stop(),
+            Absence::Killed => node.kill().await,
         }
     }
 
     async fn end(self, node: &TestNode) -> Result<(), TestbedError> {
         match self {
-            Away::Stopped => node.resume(),
-            Away::Killed => node.restart(Data::Keep).await,
+            Absence::Stopped => node.resume(),
+            Absence::Killed => node.restart(Data::Keep).await,
         }
     }
 }
@@ -55,7 +55,7 @@ async fn given_up(redlock: &Redlock, node: &TestNode) {
 }
 
 /// The first client takes a lock while common nodes are away, which would help the second client to it later.
-async fn second_is_refused(first: &[usize], away: &[usize], how: Away, second: &[usize]) {
+async fn second_is_refused(first: &[usize], away: &[usize], how: Absence, second: &[usize]) {
     let testbed = Testbed::start(6).await.unwrap();
     let (ours, theirs) = (urls(&testbed, first), urls(&testbed, second));
     let away = || away.iter().map(|&node| &testbed.nodes()[node]);
@@ -81,32 +81,32 @@ async fn second_is_refused(first: &[usize], away: &[usize], how: Away, second: &
 
 #[tokio::test]
 async fn three_nodes_first_then_five() {
-    second_is_refused(&[0, 1, 2], &[2], Away::Stopped, &[0, 1, 2, 3, 4]).await;
+    second_is_refused(&[0, 1, 2], &[2], Absence::Stopped, &[0, 1, 2, 3, 4]).await;
 }
 
 #[tokio::test]
 async fn five_nodes_first_then_three() {
-    second_is_refused(&[0, 1, 2, 3, 4], &[0, 1], Away::Killed, &[0, 1, 2]).await;
+    second_is_refused(&[0, 1, 2, 3, 4], &[0, 1], Absence::Killed, &[0, 1, 2]).await;
 }
 
 #[tokio::test]
 async fn five_nodes_first_then_five_with_another_one() {
-    second_is_refused(&[0, 1, 2, 3, 4], &[0, 1], Away::Stopped, &[0, 1, 2, 3, 5]).await;
+    second_is_refused(&[0, 1, 2, 3, 4], &[0, 1], Absence::Stopped, &[0, 1, 2, 3, 5]).await;
 }
 
 #[tokio::test]
 async fn five_nodes_with_another_one_first() {
-    second_is_refused(&[0, 1, 2, 3, 5], &[0, 1], Away::Killed, &[0, 1, 2, 3, 4]).await;
+    second_is_refused(&[0, 1, 2, 3, 5], &[0, 1], Absence::Killed, &[0, 1, 2, 3, 4]).await;
 }
 
 #[tokio::test]
 async fn the_first_three_of_five_nodes_first_then_the_last_three() {
-    second_is_refused(&[0, 1, 2], &[2], Away::Killed, &[2, 3, 4]).await;
+    second_is_refused(&[0, 1, 2], &[2], Absence::Killed, &[2, 3, 4]).await;
 }
 
 #[tokio::test]
 async fn the_last_three_of_five_nodes_first_then_the_first_three() {
-    second_is_refused(&[2, 3, 4], &[2], Away::Stopped, &[0, 1, 2]).await;
+    second_is_refused(&[2, 3, 4], &[2], Absence::Stopped, &[0, 1, 2]).await;
 }
 
 /// A node that was away at the first client's start does not help the second client, either.

@@ -95,9 +95,9 @@ impl CleanupWorker {
                         self.failing = None;
                         self.fails.store(false, Relaxed);
                         item.room = None;
-                        let on_heard = item.pending.on_heard.take();
-                        if let (Reply::Released { heard: true }, Some(on_heard)) = (reply, on_heard) {
-                            on_heard();
+                        let on_notified = item.pending.on_notified.take();
+                        if let (Reply::Released { notified: true }, Some(on_notified)) = (reply, on_notified) {
+                            on_notified();
                         }
                         // Whatever the key holds now, the acquire may still arrive once it is free.
                         if !item.pending.horizon.is_final(&reply, &*self.node, sent) {

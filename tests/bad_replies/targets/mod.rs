@@ -4,8 +4,8 @@
 
 mod bytes;
 pub(crate) mod decoder;
-pub(crate) mod liar;
-pub(crate) mod lies;
+pub(crate) mod forgery;
+pub(crate) mod lying_proxy;
 pub(crate) mod names;
 pub(crate) mod options;
 mod recorder;

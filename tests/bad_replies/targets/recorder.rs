@@ -47,7 +47,7 @@ impl Node for Recorder {
             Action::Raise { token } => Reply::Raised { counter: token },
             Action::Extend { .. } => Reply::Extended,
             Action::Announce(_) => Reply::Announced,
-            Action::Release { .. } => Reply::Released { heard: false },
+            Action::Release { .. } => Reply::Released { notified: false },
         };
         self.asked.lock().unwrap().push(request);
         ready(Ok(reply)).boxed()

@@ -11,8 +11,8 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::bytes::Bytes;
-use super::liar::Liar;
-use super::lies::{Told, tell};
+use super::forgery::{ForgedReply, forge};
+use super::lying_proxy::LyingProxy;
 use super::resp::Value;
 
 pub(crate) const NODES: usize = 3;
@@ -64,7 +64,7 @@ async fn connect(urls: Vec<String>, prefix: &str, timeout: Duration) -> Result<R
 /// Which nodes lie, from when on, and how.
 #[derive(Debug)]
 struct Plan<'a> {
-    liars: u8,
+    lying_proxies: u8,
     /// The number of true replies before the first lie.
     from: u8,
     /// Whether the lies start again after the last one. Otherwise, all later replies are true.
@@ -75,12 +75,12 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn read(data: &[u8]) -> Plan<'_> {
         let mut bytes = Bytes(data);
-        let liars = match bytes.byte() % 8 {
+        let lying_proxies = match bytes.byte() % 8 {
             0 => 1,
-            liars => liars,
+            lying_proxies => lying_proxies,
         };
         Plan {
-            liars,
+            lying_proxies,
             from: bytes.byte() % 32,
             again: !bytes.flag(),
             lies: bytes.0,
@@ -88,31 +88,31 @@ impl Plan<'_> {
     }
 
     fn lies(&self, node: usize) -> bool {
-        self.liars & 1 << node != 0
+        self.lying_proxies & 1 << node != 0
     }
 
     fn count(&self) -> u32 {
-        self.liars.count_ones()
+        self.lying_proxies.count_ones()
     }
 
-    async fn liar(&self, world: &World, node: usize) -> Liar {
+    async fn lying_proxy(&self, world: &World, node: usize) -> LyingProxy {
         let (mut truths, again) = (self.from, self.again);
         let (lies, mut at) = (self.lies.to_vec(), 0);
-        let tongue = move |truth: &Value| {
+        let forge_reply = move |truth: &Value| {
             let truth = &as_if_all_were_kept(truth);
             if truths > 0 || lies.is_empty() || (at >= lies.len() && !again) {
                 truths = truths.saturating_sub(1);
-                return Told::says(truth.write());
+                return ForgedReply::says(truth.write());
             }
             if at >= lies.len() {
                 at = 0;
             }
             let mut bytes = Bytes(&lies[at..]);
-            let told = tell(&mut bytes, truth);
+            let forged = forge(&mut bytes, truth);
             at = lies.len() - bytes.0.len();
-            told
+            forged
         };
-        Liar::start(world.testbed.nodes()[node].direct_addr(), Box::new(tongue)).await
+        LyingProxy::start(world.testbed.nodes()[node].direct_addr(), Box::new(forge_reply)).await
     }
 }
 
@@ -132,18 +132,18 @@ pub(crate) async fn case(world: &World, data: &[u8]) {
     let prefix = format!("case-{number}:");
     // Makes the records before the lies begin.
     let honest = connect(world.testbed.urls(), &prefix, TTL).await.unwrap();
-    let mut liars = Vec::new();
+    let mut lying_proxies = Vec::new();
     let mut urls = world.testbed.urls();
     for (node, url) in urls.iter_mut().enumerate() {
         if plan.lies(node) {
-            let liar = plan.liar(world, node).await;
-            *url = liar.url();
-            liars.push(liar);
+            let lying_proxy = plan.lying_proxy(world, node).await;
+            *url = lying_proxy.url();
+            lying_proxies.push(lying_proxy);
         }
     }
     let held = timeout(PATIENCE, used(&plan, urls, &prefix, number.is_multiple_of(CLEAN))).await;
     let held = held.unwrap_or_else(|_| panic!("hangs: {plan:?}"));
-    drop(liars);
+    drop(lying_proxies);
     if plan.count() == 1 {
         // Whatever one node has sent, the others give the lock, and in order.
         let next = honest.lock(LOCK).within(PATIENCE).acquire().await;

@@ -7,7 +7,7 @@ use quorlock::simulation::lock_script::Announcement;
 use super::World;
 use super::event::Event;
 use crate::plan::Profile;
-use crate::server::Ear;
+use crate::server::Subscription;
 
 /// With a bad network, one announcement in so many is lost silently.
 const LOST: u8 = 8;
@@ -19,7 +19,7 @@ impl World {
     }
 
     pub(super) fn subscribed(&mut self, client: usize, server: usize, id: u64) {
-        let Some((key, _)) = self.clients[client].desk.listener(server, id) else {
+        let Some((key, _)) = self.clients[client].connections.listener(server, id) else {
             return;
         };
         let it = &mut self.servers[server];
@@ -27,30 +27,32 @@ impl World {
             let wait = self.rng.u64(50..=500);
             return self.push(self.now + wait, Event::Subscribe(client, server, id));
         }
-        let ear = Ear { client, key, id };
-        if !it.audience.contains(&ear) {
-            it.audience.push(ear);
+        let subscription = Subscription { client, key, id };
+        if !it.subscriptions.contains(&subscription) {
+            it.subscriptions.push(subscription);
         }
-        self.tell(client, server, Event::Hears(client, server, id));
+        self.tell(client, server, Event::Subscribed(client, server, id));
     }
 
     /// Ends a client's connection for announcements. The client notices later.
-    pub(super) fn deafen(&mut self, client: usize, server: usize) {
-        self.servers[server].audience.retain(|ear| ear.client != client);
-        self.tell(client, server, Event::Deaf(client, server));
+    pub(super) fn disconnect_listeners(&mut self, client: usize, server: usize) {
+        self.servers[server]
+            .subscriptions
+            .retain(|subscription| subscription.client != client);
+        self.tell(client, server, Event::ListenersLost(client, server));
     }
 
     pub(super) fn announce(&mut self, server: usize, key: &Arc<str>, announcement: Announcement) {
-        let ears: Vec<Ear> = self.servers[server].listeners(key).cloned().collect();
+        let subscriptions: Vec<Subscription> = self.servers[server].listeners(key).cloned().collect();
         let lossy = matches!(self.plan.profile, Profile::Network | Profile::Everything);
-        for ear in ears {
+        for subscription in subscriptions {
             self.tally("announced");
             if lossy && self.rng.u8(..LOST) == 0 {
                 self.tally("announcement lost");
                 continue;
             }
-            let event = Event::Announced(ear.client, server, ear.id, announcement);
-            self.tell(ear.client, server, event);
+            let event = Event::Announced(subscription.client, server, subscription.id, announcement);
+            self.tell(subscription.client, server, event);
         }
     }
 
@@ -63,25 +65,28 @@ impl World {
     /// Delivers an event to a client.
     pub(super) fn hear(&mut self, event: Event) {
         match event {
-            Event::Hears(client, server, id) => {
+            Event::Subscribed(client, server, id) => {
                 // The connection may have ended meanwhile.
-                let is_told = self.servers[server]
-                    .audience
+                let is_subscribed = self.servers[server]
+                    .subscriptions
                     .iter()
-                    .any(|ear| (ear.client, ear.id) == (client, id));
-                if let Some((_, listener)) =
-                    self.clients[client].desk.listener(server, id).filter(|_| is_told)
+                    .any(|subscription| (subscription.client, subscription.id) == (client, id));
+                if let Some((_, listener)) = self.clients[client]
+                    .connections
+                    .listener(server, id)
+                    .filter(|_| is_subscribed)
                 {
-                    self.clients[client].inside(|_| listener.listening());
+                    self.clients[client].inside(|_| listener.subscribed());
                 }
             }
-            Event::Deaf(client, server) => {
-                for id in self.clients[client].inside(|desk| desk.deaf(server)) {
+            Event::ListenersLost(client, server) => {
+                for id in self.clients[client].inside(|connections| connections.disconnect_listeners(server))
+                {
                     self.subscribe(client, self.now, server, id);
                 }
             }
             Event::Announced(client, server, id, announcement) => {
-                self.clients[client].inside(|desk| desk.announced(server, id, announcement));
+                self.clients[client].inside(|connections| connections.announced(server, id, announcement));
             }
             _ => {}
         }

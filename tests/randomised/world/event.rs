@@ -2,11 +2,11 @@
 
 use quorlock::simulation::lock_script::Announcement;
 
-use crate::desk::{Answer, Call};
+use crate::connections::{Answer, Call};
 use crate::memory::MemoryId;
 use crate::plan::Trouble;
 use crate::server::Memory;
-use crate::store::{Write, Written};
+use crate::store::{Write, WriteOutcome};
 
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -51,12 +51,12 @@ pub(crate) enum Event {
     },
     Subscribe(usize, usize, u64),
     /// The client learns that it listens.
-    Hears(usize, usize, u64),
+    Subscribed(usize, usize, u64),
     /// The client learns that it no longer listens.
-    Deaf(usize, usize),
+    ListenersLost(usize, usize),
     Announced(usize, usize, u64, Announcement),
     Write(usize, u64, Write),
-    Written(usize, u64, Written),
+    WriteOutcome(usize, u64, WriteOutcome),
     Trouble(Trouble),
     Restart {
         server: usize,
@@ -92,11 +92,11 @@ impl Event {
             | Event::Answered(client, ..)
             | Event::Doubt(client, _)
             | Event::Subscribe(client, ..)
-            | Event::Hears(client, ..)
-            | Event::Deaf(client, ..)
+            | Event::Subscribed(client, ..)
+            | Event::ListenersLost(client, ..)
             | Event::Announced(client, ..)
             | Event::Write(client, ..)
-            | Event::Written(client, ..)
+            | Event::WriteOutcome(client, ..)
             | Event::Lost { client, .. }
             | Event::Look { client, .. }
             | Event::Looks { client, .. }

@@ -18,7 +18,7 @@ impl World {
                 format!("server {server} is made {:?}, {made:?}", probe.id)
             });
         }
-        self.clients[client].inside(|desk| desk.connected(server, &probe));
+        self.clients[client].inside(|connections| connections.connected(server, &probe));
     }
 
     /// Schedules the next look: two to four in each look period.
@@ -32,13 +32,13 @@ impl World {
         if self.clients[client].frozen.is_some() {
             return self.push(self.now + 20, Event::Look { client, server });
         }
-        let desk = &self.clients[client].desk;
+        let connections = &self.clients[client].connections;
         let looks = Event::Looks {
             client,
             server,
-            connection: desk.connection(server),
-            taken_for: desk.memory(server),
-            sent_local: self.clients[client].inside(|desk| desk.local()),
+            connection: connections.connection(server),
+            taken_for: connections.memory(server),
+            sent_local: self.clients[client].inside(|connections| connections.local()),
         };
         let latency = self.plan.latencies[client][server].draw(&mut self.rng);
         self.push(self.now + latency, looks);

@@ -7,7 +7,7 @@ use quorlock::simulation::{Action, Fault, Reply};
 
 use super::World;
 use super::event::Event;
-use crate::desk::{Answer, Call};
+use crate::connections::{Answer, Call};
 use crate::heap::Tail;
 
 /// How long a connection may leave a call unanswered, in milliseconds (T4): half a budget within these bounds, as in the library.
@@ -58,7 +58,7 @@ impl World {
             server.inbox.push_back((client, call));
             return;
         }
-        let (answer, time, happened) = server.execute(self.now, client, &call);
+        let (answer, time, effects) = server.execute(self.now, client, &call);
         let number = call.server;
         self.log.note(
             self.now,
@@ -74,35 +74,35 @@ impl World {
             },
         );
         {
-            let mut book = self.ledger.book();
-            book.tally.count("requests executed");
+            let mut records = self.ledger.records();
+            records.tally.count("requests executed");
             match (&answer, call.request.action) {
                 (Err(Fault::Restarted { .. }), Action::Extend { .. }) => {
-                    book.tally.count("extended, which does not count yet");
+                    records.tally.count("extended, which does not count yet");
                 }
-                (Err(Fault::Restarted { .. }), _) => book.tally.count("guard refused"),
-                (Err(Fault::OtherMemory), _) => book.tally.count("refused by another memory"),
-                (Err(Fault::TooLate), _) => book.tally.count("late SET refused"),
-                (Ok(Reply::Raised { .. }), _) => book.tally.count("second round: raised"),
+                (Err(Fault::Restarted { .. }), _) => records.tally.count("guard refused"),
+                (Err(Fault::OtherMemory), _) => records.tally.count("refused by another memory"),
+                (Err(Fault::TooLate), _) => records.tally.count("late SET refused"),
+                (Ok(Reply::Raised { .. }), _) => records.tally.count("second round: raised"),
                 (Ok(Reply::Released { .. }), _) => {
-                    let acquire = self.clients[client].desk.acquire_of(call.request.owner);
-                    if acquire.is_some_and(|acquire| book.cancelled.contains(&(client, acquire))) {
-                        book.tally.count("cancelled, and cleaned");
+                    let acquire = self.clients[client].connections.acquire_of(call.request.owner);
+                    if acquire.is_some_and(|acquire| records.cancelled.contains(&(client, acquire))) {
+                        records.tally.count("cancelled, and cleaned");
                     }
                 }
                 _ => {}
             }
-            if happened.healed {
-                book.tally.count("healed");
+            if effects.healed {
+                records.tally.count("healed");
             }
-            if happened.late_cleaned {
-                book.tally.count("late SET cleaned");
+            if effects.late_cleaned {
+                records.tally.count("late SET cleaned");
             }
-            if happened.counter_expired {
-                book.tally.count("counter expired");
+            if effects.counter_expired {
+                records.tally.count("counter expired");
             }
         }
-        if let Some(announced) = happened.announced {
+        if let Some(announced) = effects.announced {
             if let Announcement::Wait(_) = announced {
                 self.tally("waiting announced");
             }
@@ -136,7 +136,7 @@ impl World {
                     format!("client {client} hears of server {server}, id {}", call.id)
                 });
                 let is_other = answer == Err(Fault::OtherMemory);
-                self.clients[client].inside(|desk| desk.answered(&call, answer, time));
+                self.clients[client].inside(|connections| connections.answered(&call, answer, time));
                 if is_other {
                     self.give_up(client, server, call.connection);
                 }
@@ -146,17 +146,20 @@ impl World {
                 found,
                 sent_local,
                 ..
-            } if !self.clients[client].inside(|desk| desk.looked(server, connection, found, sent_local)) => {
+            } if !self.clients[client]
+                .inside(|connections| connections.looked(server, connection, found, sent_local)) =>
+            {
                 self.tally("another memory found");
                 self.give_up(client, server, connection);
             }
             Event::Lost { connection, .. }
-                if self.clients[client].inside(|desk| desk.disconnected(server, connection)) =>
+                if self.clients[client]
+                    .inside(|connections| connections.disconnected(server, connection)) =>
             {
                 let wait = self.rng.u64(1..=50);
                 self.push(self.now + wait, Event::Dial { client, server });
             }
-            Event::Hears(..) | Event::Deaf(..) | Event::Announced(..) => self.hear(event),
+            Event::Subscribed(..) | Event::ListenersLost(..) | Event::Announced(..) => self.hear(event),
             _ => {}
         }
     }
@@ -165,7 +168,7 @@ impl World {
     pub(super) fn doubt(&mut self, client: usize, call: Call) {
         if self.clients[client].frozen.is_some() {
             self.push(self.now + 20, Event::Doubt(client, call));
-        } else if self.clients[client].desk.waits_for(&call) {
+        } else if self.clients[client].connections.waits_for(&call) {
             let server = call.server;
             self.log
                 .note(self.now, &[7, client as u64, server as u64, call.id], || {
@@ -177,7 +180,7 @@ impl World {
     }
 
     fn give_up(&mut self, client: usize, server: usize, connection: u32) {
-        if !self.clients[client].inside(|desk| desk.disconnected(server, connection)) {
+        if !self.clients[client].inside(|connections| connections.disconnected(server, connection)) {
             return;
         }
         if self.rng.bool() {
@@ -198,7 +201,7 @@ impl World {
                 client,
                 server,
                 run: self.servers[server].run,
-                sent_local: self.clients[client].inside(|desk| desk.local()),
+                sent_local: self.clients[client].inside(|connections| connections.local()),
             };
             return self.push(self.now + round_trip, dialled);
         };

@@ -16,7 +16,7 @@ impl World {
                 for client in 0..self.clients.len() {
                     self.wires[client][server].held_there.clear();
                     self.break_off(client, server);
-                    self.deafen(client, server);
+                    self.disconnect_listeners(client, server);
                 }
                 self.push(self.now + down, Event::Restart { server, memory });
             }
@@ -46,14 +46,14 @@ impl World {
                 self.push(until, Event::Mend { client, server });
             }
             Trouble::Break { client, server } => {
-                let connection = self.clients[client].desk.connection(server);
+                let connection = self.clients[client].connections.connection(server);
                 // Requests in flight arrive, or are lost.
                 if self.rng.bool() {
                     self.wires[client][server].reset_before = connection + 1;
                 }
                 self.break_off(client, server);
                 if self.rng.bool() {
-                    self.deafen(client, server);
+                    self.disconnect_listeners(client, server);
                 }
             }
             Trouble::Flush { server } => {
@@ -82,7 +82,7 @@ impl World {
             self.plan.latencies[client][server].draw(&mut self.rng),
             self.rng.u32(..),
         );
-        let connection = self.clients[client].desk.connection(server);
+        let connection = self.clients[client].connections.connection(server);
         let lost = Event::Lost {
             client,
             server,

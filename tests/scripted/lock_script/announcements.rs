@@ -46,7 +46,7 @@ fn all() -> Vec<(Announcement, String)> {
                     counter,
                     notice: Some(notice),
                 };
-                assert_eq!(script.ask(release), Ok(Reply::Released { heard: false }));
+                assert_eq!(script.ask(release), Ok(Reply::Released { notified: false }));
                 assert_eq!(script.state(), (None, Some(counter.map_or("5", |_| "9"))));
                 let announced = Announcement::Release(owner(1), notice);
                 all.push((announced, published(&mut script)));

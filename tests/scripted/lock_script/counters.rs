@@ -75,7 +75,7 @@ fn a_counter_is_raised_only_where_it_may_be() {
             counter: token(counter),
         })
     };
-    let released = || Ok(Reply::Released { heard: false });
+    let released = || Ok(Reply::Released { notified: false });
     // The holder, the counter before, the request, the answer, the counter after.
     let cases = [
         (ours, Some("5"), raise(9), raised(9), Some("9")),

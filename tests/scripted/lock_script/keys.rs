@@ -20,7 +20,7 @@ fn servers_that_refuse_writes_are_named_and_unchanged() {
         let released = script.ask(release(Some(9)));
         match trouble {
             Trouble::ReadOnly => assert_eq!(released, Err(fault)),
-            _ => assert_eq!(released, Ok(Reply::Released { heard: false })),
+            _ => assert_eq!(released, Ok(Reply::Released { notified: false })),
         }
         assert_eq!(script.state().1, Some("5"));
     }
@@ -77,7 +77,7 @@ fn an_extension_never_shortens() {
 #[test]
 fn a_release_deletes_and_announces_what_is_the_owners() {
     for (owner_number, answer, announced) in [
-        (1, Ok(Reply::Released { heard: true }), 1),
+        (1, Ok(Reply::Released { notified: true }), 1),
         (2, Ok(Reply::Foreign), 0),
     ] {
         let mut script = Script::held("5");
@@ -90,7 +90,7 @@ fn a_release_deletes_and_announces_what_is_the_owners() {
     let mut script = Script::held("5");
     script.keyspace.trouble = Trouble::Forbidden("PUBLISH");
     script.keyspace.subscribers = [(lock_script::channel(KEY), 3)].into();
-    assert_eq!(script.ask(release(None)), Ok(Reply::Released { heard: false }));
+    assert_eq!(script.ask(release(None)), Ok(Reply::Released { notified: false }));
     assert_eq!(script.state().0, None);
     // The release of a lost attempt is not announced.
     let mut script = Script::held("5");
@@ -98,7 +98,7 @@ fn a_release_deletes_and_announces_what_is_the_owners() {
         counter: None,
         notice: None,
     };
-    assert_eq!(script.ask(quietly), Ok(Reply::Released { heard: false }));
+    assert_eq!(script.ask(quietly), Ok(Reply::Released { notified: false }));
     assert!(script.keyspace.effects.published.is_empty());
 }
 
@@ -165,7 +165,7 @@ fn one_call_passes_the_lock_on() {
         script.exchange(owner(2), acquire(fencing(NOW, None)), NOW),
     ];
     let (answers, time) = node_model::run(&mut script.keyspace, &script.memory, &call).unwrap();
-    let released = Ok(Reply::Released { heard: false });
+    let released = Ok(Reply::Released { notified: false });
     assert_eq!(answers, [released, Err(Fault::WrongType), granted(NOW + 1)]);
     assert_eq!(time, Some(NOW));
     assert_eq!(script.state().0, Some(&*owner(2).value()));

@@ -78,7 +78,7 @@ fn another_memory_releases_and_does_nothing_else() {
             );
         }
         let mut script = changed(Script::held("5"));
-        let released = Ok(Reply::Released { heard: false });
+        let released = Ok(Reply::Released { notified: false });
         assert_eq!(script.ask(release(Some(9))), released, "{record:?}");
         assert_eq!(script.state(), (None, Some("9")), "{record:?}");
     }
@@ -94,7 +94,7 @@ fn a_lock_is_not_passed_on_by_another_memory() {
         script.exchange(owner(2), acquire(fencing(NOW, None)), NOW),
     ];
     let (answers, _) = node_model::run(&mut script.keyspace, &script.memory, &call).unwrap();
-    let released = Ok(Reply::Released { heard: false });
+    let released = Ok(Reply::Released { notified: false });
     assert_eq!(answers, [released, Err(Fault::OtherMemory)]);
     assert_eq!(script.state().0, None);
 }

@@ -10,9 +10,9 @@ use quorlock::simulation::{Action, Fault, Listener, Listening, Node, Request};
 use tokio::time::{Instant, sleep};
 
 use super::server::{Distance, Server, State, Subscriber, micros};
-use super::{Answer, Reach};
+use super::{Answer, Reachable};
 
-impl Reach for Server {
+impl Reachable for Server {
     fn reach(self: Arc<Self>) -> Arc<dyn Node> {
         Arc::new(Line::to(&self))
     }
@@ -92,7 +92,7 @@ impl Node for Line {
             sleep(round_trip / 2).await;
             let mute = state.lock().unwrap().mute;
             if !mute && there.upgrade().is_some() {
-                listener.listening();
+                listener.subscribed();
             }
         });
         Some(Box::new((leave, gone)))
@@ -159,30 +159,30 @@ impl Drop for Leave {
 }
 
 /// A connection on which some requests are delayed.
-pub(crate) struct Way {
+pub(crate) struct DelayedLine {
     line: Arc<Line>,
     delay: Box<dyn Fn(Action) -> Duration + Send + Sync>,
 }
 
-impl Way {
+impl DelayedLine {
     pub(crate) fn to(
         server: &Arc<Server>,
         delay: impl Fn(Action) -> Duration + Send + Sync + 'static,
-    ) -> Arc<Way> {
-        Arc::new(Way {
+    ) -> Arc<DelayedLine> {
+        Arc::new(DelayedLine {
             line: Arc::new(Line::to(server)),
             delay: Box::new(delay),
         })
     }
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for DelayedLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.line.fmt(f)
     }
 }
 
-impl Node for Way {
+impl Node for DelayedLine {
     fn name(&self) -> &Arc<str> {
         self.line.name()
     }

@@ -115,9 +115,9 @@ impl Server {
         state.mute = mute;
         for Subscriber { listener, .. } in &state.listeners {
             if mute {
-                listener.deaf()
+                listener.unsubscribed()
             } else {
-                listener.listening()
+                listener.subscribed()
             }
         }
     }

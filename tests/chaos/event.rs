@@ -1,40 +1,44 @@
 //! A fault or its repair, and when it happened.
 
-use crate::fault::{Fault, Manners};
+use crate::fault::{Fault, FaultModel};
 
-pub(crate) struct Stroke {
+pub(crate) struct FaultEvent {
     pub(crate) fault: Fault,
     /// Whether this is the repair.
-    pub(crate) mended: bool,
-    pub(crate) victim: Victim,
+    pub(crate) repaired: bool,
+    pub(crate) target: Target,
     /// It happened between these times, on the clock of [`now`](crate::history::now).
     pub(crate) from: i64,
     pub(crate) to: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Victim {
+pub(crate) enum Target {
     Node(usize),
     Worker(usize),
     /// A process that was started for the fault.
     Intruder,
 }
 
-impl Stroke {
+impl FaultEvent {
     /// Whether it is against what the promise builds on: keys went too early. (That keys live for too long, because their
     /// clock was set back, does nobody any harm; but when it is set right again, time makes a leap for them.) Without the
     /// restart guard, a node that forgets its keys is such a case, unless it stays away.
-    pub(crate) fn is_breach(&self, manners: Manners) -> bool {
-        let forgotten = manners == Manners::AtAnyTime && self.fault.forgetting() > 0;
-        forgotten || self.fault.shift().is_some_and(|shift| self.mended == (shift < 0))
+    pub(crate) fn is_breach(&self, model: FaultModel) -> bool {
+        let forgotten = model == FaultModel::AtAnyTime && self.fault.forgetting() > 0;
+        forgotten
+            || self
+                .fault
+                .shift()
+                .is_some_and(|shift| self.repaired == (shift < 0))
     }
 
     /// Returns a line of text, with times in milliseconds since `origin`.
     pub(crate) fn line(&self, origin: i64) -> String {
-        let Stroke { fault, victim, .. } = self;
+        let FaultEvent { fault, target, .. } = self;
         let millis = |time: i64| (time - origin) as f64 / 1e6;
-        let mended = if self.mended { ", repaired" } else { "" };
+        let repaired = if self.repaired { ", repaired" } else { "" };
         let (from, to) = (millis(self.from), millis(self.to));
-        format!("{from:.1} ms to {to:.1} ms: {fault:?}{mended}: {victim:?}")
+        format!("{from:.1} ms to {to:.1} ms: {fault:?}{repaired}: {target:?}")
     }
 }

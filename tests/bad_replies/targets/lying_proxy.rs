@@ -9,23 +9,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::lies::{Then, Told};
+use super::forgery::{Afterwards, ForgedReply};
 use super::resp::Value;
 
 /// Returns what to send instead of a server's reply. Called for each reply on any connection, in order.
-pub(crate) type Tongue = Box<dyn FnMut(&Value) -> Told + Send>;
+pub(crate) type Forge = Box<dyn FnMut(&Value) -> ForgedReply + Send>;
 
 /// Dropping it closes all connections.
-pub(crate) struct Liar {
+pub(crate) struct LyingProxy {
     addr: SocketAddr,
     _task: AbortOnDropHandle<()>,
 }
 
-impl Liar {
-    pub(crate) async fn start(server: SocketAddr, tongue: Tongue) -> Liar {
+impl LyingProxy {
+    pub(crate) async fn start(server: SocketAddr, forge_reply: Forge) -> LyingProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let tongue = Arc::new(Mutex::new(tongue));
+        let forge_reply = Arc::new(Mutex::new(forge_reply));
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
@@ -33,10 +33,10 @@ impl Liar {
                     continue;
                 };
                 while connections.try_join_next().is_some() {}
-                connections.spawn(serve(client, server, tongue.clone()));
+                connections.spawn(serve(client, server, forge_reply.clone()));
             }
         });
-        Liar {
+        LyingProxy {
             addr,
             _task: AbortOnDropHandle::new(task),
         }
@@ -47,7 +47,7 @@ impl Liar {
     }
 }
 
-async fn serve(client: TcpStream, server: SocketAddr, tongue: Arc<Mutex<Tongue>>) {
+async fn serve(client: TcpStream, server: SocketAddr, forge_reply: Arc<Mutex<Forge>>) {
     let Ok(server) = TcpStream::connect(server).await else {
         return;
     };
@@ -56,21 +56,21 @@ async fn serve(client: TcpStream, server: SocketAddr, tongue: Arc<Mutex<Tongue>>
     let asked = tokio::io::copy(&mut from_client, &mut to_server);
     tokio::select! {
         _ = asked => {}
-        () = answer(from_server, to_client, tongue) => {}
+        () = answer(from_server, to_client, forge_reply) => {}
     }
 }
 
 /// Answers until the connection is to end.
-async fn answer(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, tongue: Arc<Mutex<Tongue>>) {
+async fn answer(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, forge_reply: Arc<Mutex<Forge>>) {
     let mut heard = Vec::new();
     loop {
         while let Some((truth, length)) = Value::read(&heard) {
             heard.drain(..length);
-            let told = (tongue.lock().unwrap())(&truth);
-            if client.write_all(&told.bytes).await.is_err() || told.then == Then::Close {
+            let forged = (forge_reply.lock().unwrap())(&truth);
+            if client.write_all(&forged.bytes).await.is_err() || forged.then == Afterwards::Close {
                 return;
             }
-            if told.then == Then::Silence {
+            if forged.then == Afterwards::Silence {
                 std::future::pending::<()>().await;
             }
         }

@@ -4,23 +4,23 @@ use super::bytes::Bytes;
 use super::resp::Value;
 
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ForgedReply {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) then: Then,
+    pub(crate) then: Afterwards,
 }
 
-impl Told {
+impl ForgedReply {
     /// Says this, and goes on.
-    pub(crate) fn says(bytes: Vec<u8>) -> Told {
-        Told {
+    pub(crate) fn says(bytes: Vec<u8>) -> ForgedReply {
+        ForgedReply {
             bytes,
-            then: Then::GoOn,
+            then: Afterwards::GoOn,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Then {
+pub(crate) enum Afterwards {
     GoOn,
     /// The server neither sends nor reads any more.
     Silence,
@@ -75,8 +75,8 @@ const LENGTHS: [i64; 8] = [1_000_000_000, -2, i64::MAX, 1 << 32, 536_870_912, 1,
 /// Deeper nesting is in `tests/bad_replies/memory.rs`.
 const DEEPEST: usize = 60;
 
-pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
-    let says = Told::says;
+pub(crate) fn forge(bytes: &mut Bytes<'_>, truth: &Value) -> ForgedReply {
+    let says = ForgedReply::says;
     let mut truth = truth.clone();
     match bytes.byte() % KINDS {
         0 => says(truth.write()),
@@ -100,16 +100,20 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
         5 => {
             let kind = ['$', '*', '%', '~', '=', '>'][usize::from(bytes.byte()) % 6];
             let length = LENGTHS[usize::from(bytes.byte()) % LENGTHS.len()];
-            Told {
+            ForgedReply {
                 bytes: format!("{kind}{length}\r\n").into_bytes(),
-                then: if bytes.flag() { Then::GoOn } else { Then::Silence },
+                then: if bytes.flag() {
+                    Afterwards::GoOn
+                } else {
+                    Afterwards::Silence
+                },
             }
         }
         6 => {
             let mut said = truth.write();
             said.truncate(usize::from(bytes.byte()) % (said.len() + 1));
-            let then = [Then::Silence, Then::Close][usize::from(bytes.byte() % 2)];
-            Told { bytes: said, then }
+            let then = [Afterwards::Silence, Afterwards::Close][usize::from(bytes.byte() % 2)];
+            ForgedReply { bytes: said, then }
         }
         // A second reply, which answers no request.
         7 => says([truth.write(), truth.write()].concat()),
@@ -156,9 +160,13 @@ pub(crate) fn tell(bytes: &mut Bytes<'_>, truth: &Value) -> Told {
             says(with_field(&truth, name, &value).write())
         }
         13 => says(thing(bytes).write()),
-        14 => Told {
+        14 => ForgedReply {
             bytes: Vec::new(),
-            then: if bytes.flag() { Then::Close } else { Then::Silence },
+            then: if bytes.flag() {
+                Afterwards::Close
+            } else {
+                Afterwards::Silence
+            },
         },
         // Arbitrary bytes.
         15 => {

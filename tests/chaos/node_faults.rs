@@ -37,7 +37,7 @@ const LOADING: u64 = 1_500_000;
 const SLEEP: u64 = 55;
 
 /// What is kept until a fault is repaired.
-pub(crate) enum Held {
+pub(crate) enum Undo {
     Nothing,
     /// The only connection that the node accepts.
     Connection(Box<MultiplexedConnection>),
@@ -74,7 +74,7 @@ async fn on_locks(node: &TestNode, script: &str) {
 }
 
 /// Causes a fault. `other` is the second node that it concerns: the new server, the master, the owner of the other volume.
-pub(crate) async fn break_it(node: &TestNode, fault: Fault, other: &TestNode) -> Held {
+pub(crate) async fn inject(node: &TestNode, fault: Fault, other: &TestNode) -> Undo {
     match fault {
         Fault::Killed | Fault::Emptied => node.kill().await.unwrap(),
         Fault::Loading => {
@@ -96,7 +96,7 @@ pub(crate) async fn break_it(node: &TestNode, fault: Fault, other: &TestNode) ->
         Fault::ReadOnly => tell(node, &["REPLICAOF", "127.0.0.1", "1"]).await,
         Fault::CannotPersist => cannot_persist(node).await,
         Fault::WrongType => on_locks(node, TAKE).await,
-        Fault::ConnectionLimit => return Held::Connection(Box::new(take_connections(node).await)),
+        Fault::ConnectionLimit => return Undo::Connection(Box::new(take_connections(node).await)),
         Fault::ScriptsFlushed => tell(node, &["SCRIPT", "FLUSH"]).await,
         Fault::ClientsKilled => tell(node, &["CLIENT", "KILL", "TYPE", "normal"]).await,
         Fault::Flushed | Fault::MajorityFlushed => tell(node, &["FLUSHALL"]).await,
@@ -120,10 +120,10 @@ pub(crate) async fn break_it(node: &TestNode, fault: Fault, other: &TestNode) ->
             unreachable!("not a fault of a node")
         }
     }
-    Held::Nothing
+    Undo::Nothing
 }
 
-pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
+pub(crate) async fn repair(node: &TestNode, fault: Fault, undo: Undo) {
     match fault {
         Fault::Killed | Fault::VolumesSwapped => node.restart(Data::Keep).await.unwrap(),
         Fault::Emptied => node.restart(Data::Wipe).await.unwrap(),
@@ -144,7 +144,7 @@ pub(crate) async fn make_good(node: &TestNode, fault: Fault, held: Held) {
         }
         Fault::WrongType => on_locks(node, GIVE_BACK).await,
         Fault::ConnectionLimit => {
-            let Held::Connection(mut connection) = held else {
+            let Undo::Connection(mut connection) = undo else {
                 unreachable!("the connection was kept")
             };
             set_limit(&mut connection, 10_000).await;

@@ -10,12 +10,12 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use quorlock::simulation::{Action, Fault, Listener, Listening, Node, NodeState, Request};
 use tokio::sync::oneshot;
 
-use super::{Answer, Call, Desk, Parcel};
+use super::{Answer, Call, Connections, Message};
 
 pub(crate) struct SimulatedNode {
     pub(crate) name: Arc<str>,
     pub(crate) server: usize,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) connections: Arc<Connections>,
 }
 
 impl fmt::Debug for SimulatedNode {
@@ -30,15 +30,15 @@ impl Node for SimulatedNode {
     }
 
     fn call(&self, request: Request, budget: Duration) -> BoxFuture<'static, Answer> {
-        let (now, local) = (self.desk.now(), self.desk.local());
-        let mut inner = self.desk.inner();
+        let (now, local) = (self.connections.now(), self.connections.local());
+        let mut inner = self.connections.inner();
         let link = &inner.links[self.server];
         // Votes count only after a recent look (M3).
         let needs_look = matches!(
             request.action,
             Action::Acquire { guard: Some(_), .. } | Action::Extend { guarded: true, .. }
         );
-        let is_known = !needs_look || local < link.looked.saturating_add(self.desk.look_period);
+        let is_known = !needs_look || local < link.looked.saturating_add(self.connections.look_period);
         let Some((_, memory)) = link.memory.clone().filter(|_| link.up && is_known) else {
             let reason = "simulated".into();
             return ready(Err(Fault::Disconnected { reason })).boxed();
@@ -72,9 +72,9 @@ impl Node for SimulatedNode {
         }
         let (reply, answer) = oneshot::channel();
         inner.links[self.server].waiting.insert(call.id, reply);
-        inner.outbox.push(Parcel::Call(Box::new(call)));
+        inner.outbox.push(Message::Call(Box::new(call)));
         drop(inner);
-        self.desk.sent.notify_one();
+        self.connections.sent.notify_one();
         async move {
             answer.await.unwrap_or_else(|_| {
                 Err(Fault::ConnectionLost {
@@ -86,38 +86,38 @@ impl Node for SimulatedNode {
     }
 
     fn connection(&self) -> Option<u64> {
-        Some(self.desk.inner().links[self.server].connection.into())
+        Some(self.connections.inner().links[self.server].connection.into())
     }
 
     fn epoch(&self) -> u64 {
-        self.desk.inner().links[self.server].epoch
+        self.connections.inner().links[self.server].epoch
     }
 
     fn listen(&self, key: &Arc<str>, listener: Listener) -> Option<Listening> {
         let id = {
-            let mut inner = self.desk.inner();
+            let mut inner = self.connections.inner();
             let id = inner.id();
             inner.listeners.insert((self.server, id), (key.clone(), listener));
             id
         };
-        self.desk.send(Parcel::Listen(self.server, id));
+        self.connections.send(Message::Listen(self.server, id));
         Some(Box::new(Leave {
             server: self.server,
             id,
-            desk: self.desk.clone(),
+            connections: self.connections.clone(),
         }))
     }
 
     fn clock(&self) -> Option<u64> {
-        let local = self.desk.local();
-        let inner = self.desk.inner();
+        let local = self.connections.local();
+        let inner = self.connections.inner();
         let link = &inner.links[self.server];
         let clock = link.clock.as_ref().filter(|_| link.up)?;
         u64::try_from(clock.estimate(local)).ok()
     }
 
     fn clock_advanced(&self) -> Duration {
-        Duration::from_micros(self.desk.inner().links[self.server].advanced)
+        Duration::from_micros(self.connections.inner().links[self.server].advanced)
     }
 
     fn status(&self) -> NodeState {
@@ -128,21 +128,21 @@ impl Node for SimulatedNode {
 struct Leave {
     server: usize,
     id: u64,
-    desk: Arc<Desk>,
+    connections: Arc<Connections>,
 }
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        let left = self.desk.inner().listeners.remove(&(self.server, self.id));
-        // Not while the desk is locked: this may be the listener's last reference.
+        let left = self.connections.inner().listeners.remove(&(self.server, self.id));
+        // Not while the connections is locked: this may be the listener's last reference.
         drop(left);
-        self.desk.send(Parcel::Leave(self.server, self.id));
+        self.connections.send(Message::Leave(self.server, self.id));
     }
 }
 
 /// An acquire. Requests that are sent while it is polled belong to it.
 pub(crate) struct Tagged<F> {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) connections: Arc<Connections>,
     pub(crate) acquire: u32,
     pub(crate) future: Pin<Box<F>>,
 }
@@ -152,9 +152,9 @@ impl<F: Future> Future for Tagged<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        this.desk.inner().acquire = Some(this.acquire);
+        this.connections.inner().acquire = Some(this.acquire);
         let polled = this.future.as_mut().poll(context);
-        this.desk.inner().acquire = None;
+        this.connections.inner().acquire = None;
         polled
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::memory::MemoryId;
 use crate::node_clock::NodeClock;
-use crate::store::{Write, Written};
+use crate::store::{Write, WriteOutcome};
 
 pub(crate) type Answer = Result<Reply, Fault>;
 
@@ -40,7 +40,7 @@ pub(crate) struct Call {
 }
 
 /// A message of a client to the simulation.
-pub(crate) enum Parcel {
+pub(crate) enum Message {
     Call(Box<Call>),
     Write(u64, Write),
     /// The client begins to listen on a server, or stops (`Leave`).
@@ -76,9 +76,9 @@ struct Link {
 }
 
 struct Inner {
-    outbox: Vec<Parcel>,
+    outbox: Vec<Message>,
     links: Vec<Link>,
-    writes: BTreeMap<u64, oneshot::Sender<Written>>,
+    writes: BTreeMap<u64, oneshot::Sender<WriteOutcome>>,
     next_id: u64,
     /// The acquire that is being polled, and the last owner token of each.
     acquire: Option<u32>,
@@ -91,7 +91,7 @@ struct Inner {
     listeners: BTreeMap<(usize, u64), (Arc<str>, Listener)>,
 }
 
-pub(crate) struct Desk {
+pub(crate) struct Connections {
     inner: Mutex<Inner>,
     pub(crate) sent: Notify,
     /// The look period (P), in microseconds.
@@ -101,9 +101,9 @@ pub(crate) struct Desk {
     slept: AtomicU64,
 }
 
-impl Desk {
+impl Connections {
     /// To be called on the client's runtime.
-    pub(crate) fn new(servers: usize, look_period: Duration) -> Arc<Desk> {
+    pub(crate) fn new(servers: usize, look_period: Duration) -> Arc<Connections> {
         let link = |_| Link {
             up: false,
             connection: 0,
@@ -115,7 +115,7 @@ impl Desk {
             epoch: 0,
             waiting: BTreeMap::new(),
         };
-        Arc::new(Desk {
+        Arc::new(Connections {
             inner: Mutex::new(Inner {
                 outbox: Vec::new(),
                 links: (0..servers).map(link).collect(),
@@ -170,27 +170,27 @@ impl Desk {
         self.slept.fetch_add(gap, SeqCst);
     }
 
-    pub(crate) fn take_outbox(&self) -> Vec<Parcel> {
+    pub(crate) fn take_outbox(&self) -> Vec<Message> {
         std::mem::take(&mut self.inner().outbox)
     }
 
-    pub(crate) fn send(&self, parcel: Parcel) {
-        self.inner().outbox.push(parcel);
+    pub(crate) fn send(&self, message: Message) {
+        self.inner().outbox.push(message);
         self.sent.notify_one();
     }
 
-    pub(crate) fn write(&self, write: Write) -> oneshot::Receiver<Written> {
+    pub(crate) fn write(&self, write: Write) -> oneshot::Receiver<WriteOutcome> {
         let (reply, written) = oneshot::channel();
         let mut inner = self.inner();
         let id = inner.id();
         inner.writes.insert(id, reply);
-        inner.outbox.push(Parcel::Write(id, write));
+        inner.outbox.push(Message::Write(id, write));
         drop(inner);
         self.sent.notify_one();
         written
     }
 
-    pub(crate) fn written(&self, id: u64, written: Written) {
+    pub(crate) fn written(&self, id: u64, written: WriteOutcome) {
         if let Some(reply) = self.inner().writes.remove(&id) {
             let _ = reply.send(written);
         }
@@ -202,13 +202,13 @@ impl Desk {
     }
 
     /// Tells all listeners on a server that the connection is gone. Returns their numbers.
-    pub(crate) fn deaf(&self, server: usize) -> Vec<u64> {
-        let deaf: Vec<(u64, Listener)> = (self.inner().listeners)
+    pub(crate) fn disconnect_listeners(&self, server: usize) -> Vec<u64> {
+        let listeners: Vec<(u64, Listener)> = (self.inner().listeners)
             .range((server, 0)..=(server, u64::MAX))
             .map(|((_, id), (_, listener))| (*id, listener.clone()))
             .collect();
-        deaf.iter().for_each(|(_, listener)| listener.deaf());
-        deaf.into_iter().map(|(id, _)| id).collect()
+        listeners.iter().for_each(|(_, listener)| listener.unsubscribed());
+        listeners.into_iter().map(|(id, _)| id).collect()
     }
 
     pub(crate) fn announced(&self, server: usize, id: u64, announcement: Announcement) {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Collects the panics of this process, except those that fail another test, from when it is set.
-pub(crate) struct Alarm(Arc<Mutex<Vec<String>>>);
+pub(crate) struct PanicCollector(Arc<Mutex<Vec<String>>>);
 
-impl Alarm {
-    pub(crate) fn set() -> Alarm {
+impl PanicCollector {
+    pub(crate) fn set() -> PanicCollector {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let before = panic::take_hook();
         let hearing = heard.clone();
@@ -19,7 +19,7 @@ impl Alarm {
             }
             before(info);
         }));
-        Alarm(heard)
+        PanicCollector(heard)
     }
 
     pub(crate) fn heard(&self) -> Vec<String> {

@@ -16,7 +16,7 @@ use crate::worker::{READY, WORKER};
 /// How long a process may take to connect, or to end a round after its time.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-pub(crate) struct Crew(Vec<Process>);
+pub(crate) struct ProcessGroup(Vec<Process>);
 
 struct Process {
     orders: ChildStdin,
@@ -24,11 +24,11 @@ struct Process {
     _child: Child,
 }
 
-impl Crew {
+impl ProcessGroup {
     /// Starts the processes. Returns when all have connected.
-    pub(crate) async fn start(job: &Job, processes: usize) -> Result<Crew, Box<dyn Error>> {
+    pub(crate) async fn start(job: &Job, processes: usize) -> Result<ProcessGroup, Box<dyn Error>> {
         let all = try_join_all((0..processes).map(|_| Process::start(job))).await?;
-        Ok(Crew(all))
+        Ok(ProcessGroup(all))
     }
 
     /// Sends an order to each process, and collects their records. Grants get the numbers of their processes.

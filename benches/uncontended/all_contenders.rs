@@ -7,7 +7,7 @@ use quorlock::testbed::Testbed;
 use tokio::time::sleep;
 
 use crate::common::report::Report;
-use crate::contender::{self, Known, Quorlock, Rslock};
+use crate::contender::{self, KnownResources, Quorlock, Rslock};
 use crate::floor::Floor;
 use crate::measure::{one_by_one, side_by_side};
 use crate::mux::Mux;
@@ -59,22 +59,22 @@ pub(crate) const MUXES: &[Other] = &[
 ];
 
 /// All contenders, each with its own connections.
-pub(crate) struct Everybody {
+pub(crate) struct AllContenders {
     floor: Floor,
-    scripted_floor: Known<Floor>,
+    scripted_floor: KnownResources<Floor>,
     unfenced_floor: Floor,
     mux: Mux,
-    scripted_mux: Known<Mux>,
+    scripted_mux: KnownResources<Mux>,
     unfenced_mux: Mux,
     rslock: Rslock,
-    scripted: Known<Quorlock>,
+    scripted: KnownResources<Quorlock>,
     plain: Quorlock,
-    watched: Known<Quorlock>,
+    watched: KnownResources<Quorlock>,
     first_use: Quorlock,
 }
 
-impl Everybody {
-    pub(crate) async fn connect(addresses: &[SocketAddr]) -> Outcome<Everybody> {
+impl AllContenders {
+    pub(crate) async fn connect(addresses: &[SocketAddr]) -> Outcome<AllContenders> {
         sleep(UP_FOR).await;
         let urls = urls(addresses);
         let mux = async |requests| Mux::connect(addresses, requests).await;
@@ -82,21 +82,21 @@ impl Everybody {
             async |fencing, watchdog| Quorlock::connect(&urls, fencing, watchdog, contender::TTL).await;
         let first_use = quorlock(true, false).await?;
         first_use.make_known().await?;
-        let everybody = Everybody {
+        let all_contenders = AllContenders {
             floor: Floor::connect(addresses, Requests::Plain)?,
-            scripted_floor: Known::new(Floor::connect(addresses, Requests::Scripted)?),
+            scripted_floor: KnownResources::new(Floor::connect(addresses, Requests::Scripted)?),
             unfenced_floor: Floor::connect(addresses, Requests::Unfenced)?,
             mux: mux(Requests::Plain).await?,
-            scripted_mux: Known::new(mux(Requests::Scripted).await?),
+            scripted_mux: KnownResources::new(mux(Requests::Scripted).await?),
             unfenced_mux: mux(Requests::Unfenced).await?,
             rslock: Rslock::new(&urls),
-            scripted: Known::new(quorlock(true, false).await?),
+            scripted: KnownResources::new(quorlock(true, false).await?),
             plain: quorlock(false, false).await?,
-            watched: Known::new(quorlock(true, true).await?),
+            watched: KnownResources::new(quorlock(true, true).await?),
             first_use,
         };
-        everybody.latency(1, 50).await; // warms up
-        Ok(everybody)
+        all_contenders.latency(1, 50).await; // warms up
+        Ok(all_contenders)
     }
 
     pub(crate) async fn latency(&self, rounds: usize, pairs: usize) -> Vec<Series> {

@@ -9,18 +9,18 @@ use quorlock::{AcquireError, Drift, ExtendError, Lease, LossReason, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::desk::node::Tagged;
-use crate::desk::{Desk, Parcel};
+use crate::connections::node::Tagged;
+use crate::connections::{Connections, Message};
 use crate::ledger::{End, Grant, Ledger};
 use crate::plan::{LONGEST_TTL, Plan, Profile};
-use crate::store::{Write, Written};
+use crate::store::{Write, WriteOutcome};
 
 /// In a calm run, longer than all other tasks together hold a lock.
 const LONG: u64 = 20_000;
 
-pub(crate) struct Programme {
+pub(crate) struct Workload {
     pub(crate) client: usize,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) connections: Arc<Connections>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) plan: Arc<Plan>,
 }
@@ -33,14 +33,14 @@ pub(crate) fn name(resource: usize) -> String {
     format!("resource{resource}")
 }
 
-impl Programme {
+impl Workload {
     /// Uses locks until the time of faults is over, then shuts down.
     pub(crate) async fn work(self: Arc<Self>, redlock: Redlock, mut rng: Rng) {
         let mut tasks = JoinSet::new();
         for _ in 0..self.plan.tasks[self.client] {
             let (this, redlock, mut rng) = (self.clone(), redlock.clone(), rng.fork());
             tasks.spawn(async move {
-                while this.desk.now() < this.plan.until {
+                while this.connections.now() < this.plan.until {
                     sleep(ms(rng.u64(0..300))).await;
                     this.use_one(&redlock, &mut rng).await;
                 }
@@ -58,9 +58,9 @@ impl Programme {
     /// After all faults, acquires every lock (I6).
     pub(crate) async fn finish(self: Arc<Self>, redlock: Redlock) {
         for resource in 0..self.plan.fenced.len() {
-            let acquire = self.ledger.book().next_acquire();
+            let acquire = self.ledger.records().next_acquire();
             let request = redlock.lock(name(resource)).ttl(ms(1_000)).within(ms(6_000));
-            let began = self.desk.now();
+            let began = self.connections.now();
             match self
                 .tagged(acquire, request.fencing(self.plan.fenced[resource]).acquire())
                 .await
@@ -73,7 +73,7 @@ impl Programme {
                 // A key outlives the run if its server's clock was put back.
                 Err(_) if !self.plan.clocks_behave => self
                     .ledger
-                    .book()
+                    .records()
                     .tally
                     .count("held by a clock that was put back"),
                 Err(error) => self.violated(format!(
@@ -88,19 +88,19 @@ impl Programme {
 
     /// Shuts down, which must end in time (I5).
     async fn shut_down(&self, redlock: Redlock) {
-        let began = self.desk.now();
+        let began = self.connections.now();
         redlock.shutdown().await;
-        let took = self.desk.now() - began;
+        let took = self.connections.now() - began;
         if took > LONGEST_TTL + 1_000 {
             self.violated(format!("I5: shutdown of client {} took {took} ms", self.client));
         }
         drop(redlock);
-        self.desk.send(Parcel::Done);
+        self.connections.send(Message::Done);
     }
 
     fn tagged<F: Future>(&self, acquire: u32, future: F) -> Tagged<F> {
         Tagged {
-            desk: self.desk.clone(),
+            connections: self.connections.clone(),
             acquire,
             future: Box::pin(future),
         }
@@ -121,8 +121,8 @@ impl Programme {
         if rng.u8(..6) == 0 {
             request = request.max_hold(ms(rng.u64(ttl / 2..=ttl * 3)));
         }
-        let acquire = self.ledger.book().next_acquire();
-        let began = self.desk.now();
+        let acquire = self.ledger.records().next_acquire();
+        let began = self.connections.now();
         let limit = match rng.u8(..10) {
             0..3 => 0,
             3..9 => rng.u64(50..=3_000),
@@ -150,9 +150,9 @@ impl Programme {
         };
         match outcome {
             None => {
-                let mut book = self.ledger.book();
-                book.tally.count("acquires cancelled");
-                book.cancelled.insert((self.client, acquire));
+                let mut records = self.ledger.records();
+                records.tally.count("acquires cancelled");
+                records.cancelled.insert((self.client, acquire));
             }
             Some(Ok(lease)) => {
                 let grant = self.granted(&lease, acquire, resource, began);
@@ -164,15 +164,15 @@ impl Programme {
     }
 
     fn refused(&self, error: &AcquireError, limit: u64) {
-        let mut book = self.ledger.book();
-        book.tally.count(match error {
+        let mut records = self.ledger.records();
+        records.tally.count(match error {
             AcquireError::Held { .. } => "contention: held",
             AcquireError::NoQuorum { .. } => "no quorum",
             AcquireError::TooLate { .. } => "granted too late",
             _ => "other errors",
         });
         if self.plan.profile == Profile::Calm && limit == LONG {
-            book.violated(format!(
+            records.violated(format!(
                 "I6: client {} did not get the lock in {LONG} ms: {error}",
                 self.client
             ));
@@ -181,10 +181,10 @@ impl Programme {
 
     fn granted(&self, lease: &Lease, acquire: u32, resource: usize, began: u64) -> usize {
         let drift = Drift::default().over(lease.ttl());
-        let mut book = self.ledger.book();
-        book.tally.count("grants");
-        let now = self.desk.now();
-        book.grants.push(Grant {
+        let mut records = self.ledger.records();
+        records.tally.count("grants");
+        let now = self.connections.now();
+        records.grants.push(Grant {
             client: self.client,
             acquire,
             resource,
@@ -192,43 +192,43 @@ impl Programme {
             began,
             returned: now,
             believable: lease.ttl().saturating_sub(drift).as_micros() as i64,
-            deadline: self.desk.moment(lease.deadline()),
+            deadline: self.connections.moment(lease.deadline()),
             lowered: false,
             ended: None,
             lost: None,
         });
-        let grant = book.grants.len() - 1;
-        drop(book);
-        self.desk.keep(grant, lease.handle());
+        let grant = records.grants.len() - 1;
+        drop(records);
+        self.connections.keep(grant, lease.handle());
         grant
     }
 
     /// Records the end of a lease. To be called before the end.
     fn ended(&self, grant: usize, end: End) {
-        let now = self.desk.now();
+        let now = self.connections.now();
         let lease = self
-            .desk
+            .connections
             .leases()
             .into_iter()
             .find(|(number, _)| *number == grant);
-        let mut book = self.ledger.book();
-        let grant_ = &mut book.grants[grant];
+        let mut records = self.ledger.records();
+        let grant_ = &mut records.grants[grant];
         if let Some((_, lease)) = lease {
-            grant_.see(self.desk.moment(lease.deadline()));
+            grant_.see(self.connections.moment(lease.deadline()));
         }
         grant_.ended = Some((now, end));
-        drop(book);
-        self.desk.let_go(grant);
+        drop(records);
+        self.connections.let_go(grant);
     }
 
     fn watch(&self, lease: &Lease, grant: usize) -> tokio::task::JoinHandle<()> {
-        let (lease, desk, ledger) = (lease.handle(), self.desk.clone(), self.ledger.clone());
+        let (lease, connections, ledger) = (lease.handle(), self.connections.clone(), self.ledger.clone());
         tokio::spawn(async move {
             let lost = lease.lost().await;
-            let mut book = ledger.book();
+            let mut records = ledger.records();
             let clock = matches!(lost.reason, LossReason::ClockPutForward { .. });
-            book.grants[grant].lost = Some((desk.now(), clock));
-            book.tally.count(match lost.reason {
+            records.grants[grant].lost = Some((connections.now(), clock));
+            records.tally.count(match lost.reason {
                 LossReason::Expired { .. } => "lost: expired",
                 LossReason::Gone(_) => "lost: gone",
                 LossReason::MaxHold => "lost: max_hold",
@@ -250,7 +250,8 @@ impl Programme {
     ) {
         let watch = self.watch(&lease, grant);
         let ttl = lease.ttl().as_millis() as u64;
-        let until = self.desk.now() + rng.u64(0..=if watchdog || manual { ttl * 2 } else { ttl * 5 / 4 });
+        let until =
+            self.connections.now() + rng.u64(0..=if watchdog || manual { ttl * 2 } else { ttl * 5 / 4 });
         // Some holders check the lease before they write, which alone is not safe.
         let looks = rng.bool();
         loop {
@@ -262,20 +263,20 @@ impl Programme {
                     grant,
                     token: token.get(),
                 };
-                let written = self.desk.write(write);
-                if rng.bool() && written.await == Ok(Written::Stale) {
+                let written = self.connections.write(write);
+                if rng.bool() && written.await == Ok(WriteOutcome::Stale) {
                     break;
                 }
             }
-            let now = self.desk.now();
+            let now = self.connections.now();
             if now >= until || (looks && !lease.is_held()) {
                 break;
             }
             sleep(ms(rng.u64(1..=ttl / 3).min(until - now))).await;
             if manual && lease.remaining() < ms(ttl / 2) {
                 match lease.extend().await {
-                    Ok(_) => self.ledger.book().tally.count("extended by hand"),
-                    Err(ExtendError::NoQuorum { .. }) => self.ledger.book().tally.count("not extended"),
+                    Ok(_) => self.ledger.records().tally.count("extended by hand"),
+                    Err(ExtendError::NoQuorum { .. }) => self.ledger.records().tally.count("not extended"),
                     Err(_) => break,
                 }
             }
@@ -284,7 +285,7 @@ impl Programme {
             0..6 => {
                 self.ended(grant, End::Released);
                 let outcome = lease.release().await;
-                self.ledger.book().tally.count(match outcome {
+                self.ledger.records().tally.count(match outcome {
                     quorlock::ReleaseOutcome::Released => "released",
                     quorlock::ReleaseOutcome::AlreadyGone => "already gone",
                     _ => "release uncertain",
@@ -294,12 +295,12 @@ impl Programme {
                 watch.abort();
                 let _ = watch.await;
                 self.ended(grant, End::Forgotten);
-                let mut book = self.ledger.book();
-                book.tally.count("forgotten");
-                let acquire = book.grants[grant].acquire;
-                book.forgotten.insert(acquire);
-                book.leaky.insert(self.client);
-                drop(book);
+                let mut records = self.ledger.records();
+                records.tally.count("forgotten");
+                let acquire = records.grants[grant].acquire;
+                records.forgotten.insert(acquire);
+                records.leaky.insert(self.client);
+                drop(records);
                 std::mem::forget(lease);
                 return;
             }
@@ -321,6 +322,6 @@ impl Programme {
     }
 
     fn violated(&self, what: String) {
-        self.ledger.book().violated(what);
+        self.ledger.records().violated(what);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn yes(action: Action) -> Reply {
         Action::Raise { token } => Reply::Raised { counter: token },
         Action::Extend { .. } => Reply::Extended,
         Action::Announce(_) => Reply::Announced,
-        Action::Release { .. } => Reply::Released { heard: false },
+        Action::Release { .. } => Reply::Released { notified: false },
     }
 }
 
@@ -71,7 +71,7 @@ impl Call {
 type Script = Box<dyn FnMut(Action) -> Plan + Send>;
 
 /// A node that answers as a script says. Its only state is a record of the requests.
-pub(crate) struct Puppet {
+pub(crate) struct ScriptedNode {
     name: Arc<str>,
     script: Mutex<Script>,
     calls: Mutex<Vec<Call>>,
@@ -81,13 +81,19 @@ pub(crate) struct Puppet {
     epoch: AtomicU64,
 }
 
-impl Puppet {
-    pub(crate) fn new(number: usize, script: impl FnMut(Action) -> Plan + Send + 'static) -> Arc<Puppet> {
-        Arc::new(Puppet::with_script(number, script))
+impl ScriptedNode {
+    pub(crate) fn new(
+        number: usize,
+        script: impl FnMut(Action) -> Plan + Send + 'static,
+    ) -> Arc<ScriptedNode> {
+        Arc::new(ScriptedNode::with_script(number, script))
     }
 
-    pub(crate) fn with_script(number: usize, script: impl FnMut(Action) -> Plan + Send + 'static) -> Puppet {
-        Puppet {
+    pub(crate) fn with_script(
+        number: usize,
+        script: impl FnMut(Action) -> Plan + Send + 'static,
+    ) -> ScriptedNode {
+        ScriptedNode {
             name: format!("node{number}").into(),
             script: Mutex::new(Box::new(script)),
             calls: Mutex::default(),
@@ -115,13 +121,13 @@ impl Puppet {
     }
 }
 
-impl fmt::Debug for Puppet {
+impl fmt::Debug for ScriptedNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
 }
 
-impl Node for Puppet {
+impl Node for ScriptedNode {
     fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -160,14 +166,14 @@ impl Node for Puppet {
 }
 
 /// Returns nodes that all follow `script`, which gets the node's number.
-pub(crate) fn puppets<F>(nodes: usize, script: F) -> Vec<Arc<Puppet>>
+pub(crate) fn scripted_nodes<F>(nodes: usize, script: F) -> Vec<Arc<ScriptedNode>>
 where
     F: FnMut(usize, Action) -> Plan + Clone + Send + 'static,
 {
     (0..nodes)
         .map(|number| {
             let mut script = script.clone();
-            Puppet::new(number, move |action| script(number, action))
+            ScriptedNode::new(number, move |action| script(number, action))
         })
         .collect()
 }

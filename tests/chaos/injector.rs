@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use quorlock::testbed::{TestNode, Testbed};
 use tokio::time::{sleep, sleep_until};
 
-use crate::fault::{Fault, Manners, STEP, Scope};
-use crate::hands::{Held, break_it, make_good, reconnect_all};
+use crate::event::{FaultEvent, Target};
+use crate::fault::{Fault, FaultModel, STEP, Scope};
 use crate::history::now;
-use crate::stroke::{Stroke, Victim};
+use crate::node_faults::{self, Undo, inject, reconnect_all};
 use crate::worker::{GUARD, TTL};
 use crate::workers::{PROCESSES, Workers};
 use crate::{FOREIGN, NODES, SPARE};
@@ -21,17 +21,17 @@ const AT_A_TIME: usize = 2;
 const FORGETFUL: Duration = Duration::from_secs(1).saturating_add(STEP);
 
 enum Stage {
-    Broken(Fault, Held),
+    Broken(Fault, Undo),
     /// The node's address leads to its server again, but some clients are still connected to the other one.
     Divided,
     /// The node is repaired, but gives no new locks yet.
     Guarded,
 }
 
-pub(crate) struct Nemesis<'a> {
+pub(crate) struct Injector<'a> {
     testbed: &'a Testbed,
     workers: &'a mut Workers,
-    manners: Manners,
+    model: FaultModel,
     random: fastrand::Rng,
     /// Each fault once, in a random order; then again.
     deck: VecDeque<Fault>,
@@ -45,16 +45,16 @@ pub(crate) struct Nemesis<'a> {
     forgot: BTreeMap<usize, Instant>,
     /// When a clock was last ahead of the others.
     ahead: Option<Instant>,
-    pub(crate) struck: BTreeMap<Fault, usize>,
-    pub(crate) strokes: Vec<Stroke>,
+    pub(crate) injected: BTreeMap<Fault, usize>,
+    pub(crate) events: Vec<FaultEvent>,
 }
 
-impl<'a> Nemesis<'a> {
-    pub(crate) fn new(testbed: &'a Testbed, workers: &'a mut Workers, manners: Manners, seed: u64) -> Self {
-        Nemesis {
+impl<'a> Injector<'a> {
+    pub(crate) fn new(testbed: &'a Testbed, workers: &'a mut Workers, model: FaultModel, seed: u64) -> Self {
+        Injector {
             testbed,
             workers,
-            manners,
+            model,
             random: fastrand::Rng::with_seed(seed),
             deck: VecDeque::new(),
             broken: BTreeMap::new(),
@@ -62,22 +62,22 @@ impl<'a> Nemesis<'a> {
             intruder: None,
             forgot: BTreeMap::new(),
             ahead: None,
-            struck: BTreeMap::new(),
-            strokes: Vec::new(),
+            injected: BTreeMap::new(),
+            events: Vec::new(),
         }
     }
 
     /// Repairs what is due, causes another fault, and pauses.
-    pub(crate) async fn strike(&mut self) {
+    pub(crate) async fn inject_next(&mut self) {
         self.workers.assert_all_run();
         self.repair_what_is_due(Instant::now()).await;
         if let Some(fault) = self.next() {
             match fault.scope() {
-                Scope::Node => self.strike_node(fault).await,
-                Scope::Moment => self.strike_for_a_moment(fault).await,
-                Scope::Worker => self.strike_worker(fault).await,
+                Scope::Node => self.inject_on_node(fault).await,
+                Scope::Moment => self.inject_momentary(fault).await,
+                Scope::Worker => self.inject_on_worker(fault).await,
             }
-            *self.struck.entry(fault).or_default() += 1;
+            *self.injected.entry(fault).or_default() += 1;
         }
         sleep(Duration::from_millis(self.random.u64(20..150))).await;
     }
@@ -85,7 +85,7 @@ impl<'a> Nemesis<'a> {
     /// Takes the first fault from the deck that is possible now.
     fn next(&mut self) -> Option<Fault> {
         if self.deck.is_empty() {
-            let mut faults = Fault::all(self.manners).to_vec();
+            let mut faults = Fault::all(self.model).to_vec();
             self.random.shuffle(&mut faults);
             self.deck = faults.into();
         }
@@ -98,7 +98,7 @@ impl<'a> Nemesis<'a> {
         let room = match (fault, fault.scope()) {
             // If the workers' list stood on no node, an intruder's list might be the first.
             (Fault::ListsMixed, _) => self.intruder.is_none() && self.broken.len() <= AT_A_TIME,
-            (Fault::MajorityFlushed, _) if self.manners.is_guarded() => {
+            (Fault::MajorityFlushed, _) if self.model.is_guarded() => {
                 self.broken.is_empty() && self.intruder.is_none()
             }
             (Fault::MajorityFlushed, _) => true,
@@ -108,7 +108,7 @@ impl<'a> Nemesis<'a> {
         };
         room && match fault.forgetting() {
             0 => true,
-            _ if self.manners != Manners::Anything => true,
+            _ if self.model != FaultModel::Anything => true,
             // F5: counters that are lost start from the clock, so those that started from a clock that was ahead have to be
             // past, where no quorum remembers them.
             3.. => self.forgot.is_empty() && self.ahead.is_none_or(|ahead| ahead.elapsed() > FORGETFUL),
@@ -128,7 +128,7 @@ impl<'a> Nemesis<'a> {
         good
     }
 
-    async fn strike_node(&mut self, fault: Fault) {
+    async fn inject_on_node(&mut self, fault: Fault) {
         let good = self.good_nodes();
         let other = match fault {
             Fault::ReplicaFlipped if self.random.bool() => good[1],
@@ -136,7 +136,7 @@ impl<'a> Nemesis<'a> {
             _ => SPARE,
         };
         let from = now();
-        let mut held = break_it(self.node(good[0]), fault, self.node(other)).await;
+        let mut undo = inject(self.node(good[0]), fault, self.node(other)).await;
         if fault == Fault::AddressMoved {
             self.lead_some_clients(good[0]).await;
         }
@@ -146,17 +146,17 @@ impl<'a> Nemesis<'a> {
         let until = Instant::now() + self.duration(fault);
         let nodes = if fault == Fault::VolumesSwapped { 2 } else { 1 };
         for number in &good[..nodes] {
-            self.note(fault, false, Victim::Node(*number), from);
+            self.note(fault, false, Target::Node(*number), from);
             if fault.forgetting() > 0 {
                 self.forgot.insert(*number, until + GUARD);
             }
-            let held = mem::replace(&mut held, Held::Nothing);
-            self.broken.insert(*number, (until, Stage::Broken(fault, held)));
+            let undo = mem::replace(&mut undo, Undo::Nothing);
+            self.broken.insert(*number, (until, Stage::Broken(fault, undo)));
         }
     }
 
     fn duration(&mut self, fault: Fault) -> Duration {
-        Duration::from_millis(self.random.u64(fault.millis(self.manners)))
+        Duration::from_millis(self.random.u64(fault.millis(self.model)))
     }
 
     /// After a node's address was moved: all clients connect anew, or just a new one. Whether all do.
@@ -165,12 +165,12 @@ impl<'a> Nemesis<'a> {
         if all {
             reconnect_all(self.node(number));
         } else {
-            self.strike_worker(Fault::WorkerKilled).await;
+            self.inject_on_worker(Fault::WorkerKilled).await;
         }
         all
     }
 
-    async fn strike_for_a_moment(&mut self, fault: Fault) {
+    async fn inject_momentary(&mut self, fault: Fault) {
         let good = self.good_nodes();
         let nodes = match fault {
             Fault::ConnectionsDropped | Fault::Flushed => 1,
@@ -179,8 +179,8 @@ impl<'a> Nemesis<'a> {
         };
         for number in &good[..nodes] {
             let from = now();
-            break_it(self.node(*number), fault, self.node(SPARE)).await;
-            self.note(fault, false, Victim::Node(*number), from);
+            inject(self.node(*number), fault, self.node(SPARE)).await;
+            self.note(fault, false, Target::Node(*number), from);
             if fault.forgetting() > 0 {
                 self.leave_out(*number);
             }
@@ -189,7 +189,7 @@ impl<'a> Nemesis<'a> {
 
     /// Leaves out a node whose memory is new, until its guard ends.
     fn leave_out(&mut self, number: usize) {
-        if !self.manners.is_guarded() {
+        if !self.model.is_guarded() {
             return;
         }
         let votes = Instant::now() + GUARD;
@@ -197,14 +197,14 @@ impl<'a> Nemesis<'a> {
         self.forgot.insert(number, votes);
     }
 
-    async fn strike_worker(&mut self, fault: Fault) {
+    async fn inject_on_worker(&mut self, fault: Fault) {
         let worker = self.random.usize(..PROCESSES);
         let from = now();
         if fault == Fault::ListsMixed {
             let nodes = self.another_list();
             self.workers.intrude(&nodes);
             self.intruder = Some(Instant::now() + Duration::from_millis(self.random.u64(2_000..8_000)));
-            return self.note(fault, false, Victim::Intruder, from);
+            return self.note(fault, false, Target::Intruder, from);
         }
         if fault == Fault::WorkerKilled {
             self.workers.kill(worker).await;
@@ -213,7 +213,7 @@ impl<'a> Nemesis<'a> {
             let longer = TTL + Duration::from_millis(self.random.u64(200..1_500));
             self.stopped = Some((worker, Instant::now() + longer));
         }
-        self.note(fault, false, Victim::Worker(worker), from);
+        self.note(fault, false, Target::Worker(worker), from);
     }
 
     /// Returns three of the nodes; or all, one of them replaced; or all, and two more.
@@ -230,12 +230,12 @@ impl<'a> Nemesis<'a> {
         urls
     }
 
-    fn note(&mut self, fault: Fault, mended: bool, victim: Victim, from: i64) {
+    fn note(&mut self, fault: Fault, repaired: bool, target: Target, from: i64) {
         let to = now();
-        self.strokes.push(Stroke {
+        self.events.push(FaultEvent {
             fault,
-            mended,
-            victim,
+            repaired,
+            target,
             from,
             to,
         });
@@ -245,17 +245,17 @@ impl<'a> Nemesis<'a> {
         if let Some((worker, _)) = self.stopped.take_if(|(_, until)| *until <= due) {
             let from = now();
             self.workers.resume(worker);
-            self.note(Fault::WorkerStopped, true, Victim::Worker(worker), from);
+            self.note(Fault::WorkerStopped, true, Target::Worker(worker), from);
         }
         if self.intruder.take_if(|until| *until <= due).is_some() {
             let from = now();
             self.workers.expel().await;
-            self.note(Fault::ListsMixed, true, Victim::Intruder, from);
+            self.note(Fault::ListsMixed, true, Target::Intruder, from);
         }
         let nodes = self.broken.iter().filter(|(_, (until, _))| *until <= due);
         for number in nodes.map(|(number, _)| *number).collect::<Vec<_>>() {
             match self.broken.remove(&number) {
-                Some((_, Stage::Broken(fault, held))) => self.repair(number, fault, held).await,
+                Some((_, Stage::Broken(fault, undo))) => self.repair(number, fault, undo).await,
                 Some((_, Stage::Divided)) => {
                     reconnect_all(self.node(number));
                     self.leave_out(number);
@@ -265,10 +265,10 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    async fn repair(&mut self, number: usize, fault: Fault, held: Held) {
+    async fn repair(&mut self, number: usize, fault: Fault, undo: Undo) {
         let from = now();
-        make_good(self.node(number), fault, held).await;
-        self.note(fault, true, Victim::Node(number), from);
+        node_faults::repair(self.node(number), fault, undo).await;
+        self.note(fault, true, Target::Node(number), from);
         if fault.shift().is_some_and(|shift| shift > 0) {
             self.ahead = Some(Instant::now());
         }
@@ -283,7 +283,7 @@ impl<'a> Nemesis<'a> {
 
     /// Repairs everything, each fault when it is due: some nodes must not come back earlier. The nodes vote as soon as their
     /// guard ends.
-    pub(crate) async fn make_good(&mut self) {
+    pub(crate) async fn repair_all(&mut self) {
         while let Some(next) = self.next_repair() {
             sleep_until(next.into()).await;
             self.repair_what_is_due(Instant::now()).await;
@@ -298,8 +298,8 @@ impl<'a> Nemesis<'a> {
         nodes.chain(worker).chain(self.intruder).min()
     }
 
-    pub(crate) fn struck_in_every_way(&self) -> bool {
-        let mut faults = Fault::all(self.manners).iter();
-        faults.all(|fault| self.struck.contains_key(fault))
+    pub(crate) fn has_injected_every_fault(&self) -> bool {
+        let mut faults = Fault::all(self.model).iter();
+        faults.all(|fault| self.injected.contains_key(fault))
     }
 }
