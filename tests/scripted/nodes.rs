@@ -1,4 +1,4 @@
-//! Simulated nodes: scripted ones (`puppet`), and ones that run the lock script (`server`, reached over `line`).
+//! Simulated nodes: scripted ones (`scripted_node`), and ones that run the lock script (`server`, reached over `line`).
 
 mod line;
 mod scripted_node;
