@@ -10,10 +10,13 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::error::ConnectError;
-use crate::node::{Fault, Node, NodeState, OwnerToken};
+use crate::node::owner::OwnerTokens;
+use crate::node::{ClientId, Fault, LocalClient, Node, NodeState};
 use crate::options::{self, Backoff, ConfigError, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, Wait};
 use crate::protocol::quorum::quorum;
-use crate::redis::{NodeConfig, Participation, RedisNode, Registrations, Settings, registrations};
+use crate::redis::{
+    NodeConfig, Participation, RedisNode, Registrations, Settings, registrations, this_process,
+};
 use crate::redlock::Redlock;
 use crate::sys::clock::{self, Clock, Slept};
 use crate::sys::runtime::Runtime;
@@ -45,8 +48,10 @@ pub struct RedlockBuilder {
     participation: Participation,
     defaults: LockOptions,
     slept: Slept,
+    name: Option<String>,
+    is_anonymous: bool,
     #[cfg(feature = "simulation")]
-    owners: crate::context::Owners,
+    owners: Option<crate::context::Owners>,
 }
 
 impl Redlock {
@@ -81,8 +86,10 @@ impl RedlockBuilder {
             participation: Participation::Full,
             defaults: LockOptions::default(),
             slept: clock::machine(),
+            name: None,
+            is_anonymous: false,
             #[cfg(feature = "simulation")]
-            owners: Arc::new(OwnerToken::random),
+            owners: None,
         }
     }
 
@@ -119,6 +126,23 @@ impl RedlockBuilder {
     /// are plain strings, too, and released by compare-and-delete.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the name by which operators and other clients know this one, instead of the executable's: at most
+    /// [`MAX_NAME_BYTES`](crate::MAX_NAME_BYTES) bytes.
+    ///
+    /// The name, the host's name and the process id are kept on the nodes while this client is connected, and for as long as
+    /// its locks may live. They are in the errors of clients that find a lock held ([`AcquireError::Held`](crate::AcquireError)).
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Does not tell the nodes who this client is: neither name, host nor process id. Owner tokens still contain the time, and a
+    /// random number for each client.
+    pub fn anonymous(mut self) -> Self {
+        self.is_anonymous = true;
         self
     }
 
@@ -225,7 +249,7 @@ impl RedlockBuilder {
     /// For real nodes, owner tokens always come from the system's random source.
     #[cfg(feature = "simulation")]
     pub fn simulated_owner_tokens(mut self, source: impl Fn() -> u128 + Send + Sync + 'static) -> Self {
-        self.owners = Arc::new(move || OwnerToken::from(source()));
+        self.owners = Some(Arc::new(move || crate::node::OwnerToken::from(source())));
         self
     }
 
@@ -292,6 +316,7 @@ impl RedlockBuilder {
         let defaults = self.defaults.of_manager();
         let settings = defaults.settings()?;
         options::check_prefix(&self.prefix)?;
+        options::check_name(self.name.as_deref())?;
         let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
         check_count(configs.len())?;
         for (number, config) in configs.iter().enumerate() {
@@ -305,14 +330,24 @@ impl RedlockBuilder {
                 .into());
             }
         }
-        let owners = Arc::new(OwnerToken::random);
-        let context = Context::new(runtime, Clock::new(self.slept), configs.len(), owners);
+        let client = LocalClient {
+            id: ClientId::random(),
+            info: (!self.is_anonymous).then(|| this_process(self.name)),
+        };
+        let context = Context::new(
+            runtime,
+            Clock::new(self.slept),
+            configs.len(),
+            client.id,
+            owners(client.id),
+        );
         let node_settings = Settings {
             prefix: (*self.prefix).into(),
             timeout,
             window: defaults.guard_window,
             longest_ttl: defaults.longest_ttl,
             participation: self.participation,
+            client,
         };
         let nodes = RedisNode::set(
             configs,
@@ -344,7 +379,9 @@ impl RedlockBuilder {
         defaults.settings()?;
         options::check_prefix(&self.prefix)?;
         check_count(nodes.len())?;
-        let context = Context::new(runtime, Clock::new(self.slept), nodes.len(), self.owners);
+        let client = ClientId::random();
+        let owners = self.owners.unwrap_or_else(|| owners(client));
+        let context = Context::new(runtime, Clock::new(self.slept), nodes.len(), client, owners);
         Ok(Redlock::from_parts(nodes.into(), self.prefix, defaults, context))
     }
 }
@@ -358,6 +395,12 @@ impl fmt::Debug for RedlockBuilder {
             .field("defaults", &self.defaults)
             .finish()
     }
+}
+
+/// Returns the source of a client's owner tokens.
+fn owners(client: ClientId) -> crate::context::Owners {
+    let tokens = OwnerTokens::new(client);
+    Arc::new(move || tokens.next())
 }
 
 fn check_count(nodes: usize) -> Result<(), ConfigError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::node::{Node, OwnerToken};
+use crate::node::{ClientId, Node, OwnerToken};
 use crate::sys::clock::Clock;
 use crate::sys::runtime::Runtime;
 
@@ -24,6 +24,8 @@ pub(crate) struct Context {
     unresponsive: Arc<[AtomicU64]>,
     began: Instant,
     owners: Owners,
+    /// The number of this manager in its owner tokens.
+    pub(crate) client: ClientId,
 }
 
 pub(crate) type Owners = Arc<dyn Fn() -> OwnerToken + Send + Sync>;
@@ -37,7 +39,13 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn new(runtime: Runtime, clock: Clock, nodes: usize, owners: Owners) -> Self {
+    pub(crate) fn new(
+        runtime: Runtime,
+        clock: Clock,
+        nodes: usize,
+        client: ClientId,
+        owners: Owners,
+    ) -> Self {
         Context {
             runtime,
             clock,
@@ -46,6 +54,7 @@ impl Context {
             unresponsive: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             began: Instant::now(),
             owners,
+            client,
         }
     }
 

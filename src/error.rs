@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::{Fault, ListConflict};
+use crate::node::{Fault, Holder, ListConflict};
 use crate::options::ConfigError;
 use crate::sys::runtime::Unfit;
 use crate::votes::{Votes, short};
@@ -12,6 +12,12 @@ use crate::votes::{Votes, short};
 fn tries(attempts: u32, waited: Duration) -> String {
     let plural = if attempts == 1 { "" } else { "s" };
     format!("{attempts} attempt{plural} in {}", short(waited))
+}
+
+fn by(holder: &Option<Holder>) -> String {
+    holder
+        .as_ref()
+        .map_or_else(String::new, |holder| format!(" by {holder}"))
 }
 
 /// [`Redlock::connect`](crate::Redlock::connect) failed. No lock was taken.
@@ -95,7 +101,7 @@ pub enum AcquireError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A quorum of nodes answered, and the lock is held. Or several clients contended for it, and none got it in this attempt.
-    #[error("{resource:?} is already held ({}): {votes}", tries(*.attempts, *.waited))]
+    #[error("{resource:?} is already held{} ({}): {votes}", by(.holder), tries(*.attempts, *.waited))]
     Held {
         /// The requested resource.
         resource: Arc<str>,
@@ -103,6 +109,9 @@ pub enum AcquireError {
         attempts: u32,
         /// How long they took together.
         waited: Duration,
+        /// Who holds it. `None` if no quorum of nodes has the same owner's key, or its value does not tell: it is another
+        /// library's. The holder's description is looked up in the background; after a single attempt it may not be known yet.
+        holder: Option<Holder>,
         /// The nodes' answers to the last attempt.
         votes: Votes,
     },

@@ -5,11 +5,13 @@
 
 mod acquire;
 mod builder;
+mod clients;
 mod context;
 #[cfg(doc)]
 pub mod docs;
 mod error;
 mod fence_gate;
+mod inspect;
 mod keys;
 mod lease;
 pub mod node;
@@ -31,10 +33,12 @@ pub use error::{AcquireError, ConnectError, ExtendError, LossReason, Lost, Relea
 pub use fence_gate::{FenceGate, StaleToken};
 /// The client library, for [`NodeConfig::from_fred`].
 pub use fred;
+pub use inspect::{Inspection, Leak, LockStatus, Locks, NodeInspection};
 pub use lease::{Lease, LeaseHandle};
+pub use node::{ClientId, ClientInfo, Counter, Holder, KeyState, KeyValue};
 pub use options::{
-    Backoff, ConfigError, Drift, MAX_CONNECT_TIMEOUT, MAX_NODES, MAX_PREFIX_BYTES, MAX_RESOURCE_BYTES,
-    MAX_RETENTION, MAX_TTL, MIN_TTL,
+    Backoff, ConfigError, Drift, MAX_CONNECT_TIMEOUT, MAX_NAME_BYTES, MAX_NODES, MAX_PREFIX_BYTES,
+    MAX_RESOURCE_BYTES, MAX_RETENTION, MAX_TTL, MIN_TTL,
 };
 pub use protocol::token::{FencingToken, NotAToken};
 pub use redis::{Credentials, CredentialsProvider, NodeConfig, NodeList, Registrations};

@@ -25,7 +25,7 @@ const RETENTION_IN_TTLS: u32 = 10;
 const MIN_RETENTION: Duration = Duration::from_secs(5);
 const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 3_600);
 /// The end of a counter's key (`redis/lock.lua`).
-const COUNTER_SUFFIX: &str = "#fence";
+pub(crate) const COUNTER_SUFFIX: &str = "#fence";
 /// The end of the key of a node's record, after the prefix.
 pub(crate) const RECORD_SUFFIX: &str = "#node";
 /// The end of the key of the lists of nodes in use, after the prefix.
@@ -43,6 +43,8 @@ const RESERVED: [&str; 5] = [
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// How long nodes that have restarted give no locks, unless the TTL is longer (R2).
 const DEFAULT_GUARD_WINDOW: Duration = DEFAULT_TTL;
+/// Longest [`name`](crate::RedlockBuilder::name) of a client.
+pub const MAX_NAME_BYTES: usize = 200;
 /// Most nodes in a set.
 pub const MAX_NODES: usize = 64;
 
@@ -70,6 +72,12 @@ pub enum ConfigError {
     /// The key prefix is too long.
     #[error("the key prefix has {bytes} bytes: use at most {MAX_PREFIX_BYTES}")]
     LongPrefix {
+        /// The given length.
+        bytes: usize,
+    },
+    /// The client's name is too long.
+    #[error("the client's name has {bytes} bytes: use at most {MAX_NAME_BYTES}")]
+    LongName {
         /// The given length.
         bytes: usize,
     },
@@ -335,9 +343,33 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// Returns whether the key is no lock's: a counter's, a record's or a client's.
+pub(crate) fn is_reserved(key: &str) -> bool {
+    RESERVED.iter().any(|suffix| key.ends_with(suffix))
+}
+
+/// Returns a pattern that matches this text only.
+pub(crate) fn literal(text: &str) -> String {
+    let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\');
+    let escaped = |character| special(character).then_some('\\').into_iter().chain([character]);
+    text.chars().flat_map(escaped).collect()
+}
+
+pub(crate) fn check_name(name: Option<&str>) -> Result<(), ConfigError> {
+    match name.map_or(0, str::len) {
+        bytes if bytes > MAX_NAME_BYTES => Err(ConfigError::LongName { bytes }),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prefixes_match_themselves_only() {
+        assert_eq!(literal("app[1]*:"), "app\\[1\\]\\*:");
+    }
 
     fn settings(change: impl FnOnce(&mut LockOptions)) -> Result<LockSettings, ConfigError> {
         let mut options = LockOptions::default();

@@ -8,13 +8,16 @@ use futures_util::future::FutureExt;
 use tokio_util::sync::DropGuard;
 
 use crate::acquire::{Acquire, SharedFailure};
+use crate::clients::Clients;
 use crate::context::Context;
 use crate::error::{AcquireError, RunError};
+use crate::inspect::{Inspection, Inspector, Locks};
 use crate::keys::cleanup::Cleanup;
 use crate::lease::{Lease, LeaseHandle};
-use crate::node::{Fault, NodeState, Nodes};
-use crate::options::{self, LockOptions, Wait};
+use crate::node::{Fault, Holder, NodeState, Nodes, OwnerToken};
+use crate::options::{self, ConfigError, LockOptions, Wait};
 use crate::sys::running_calls::{End, RunningCalls};
+use crate::votes::Votes;
 use crate::waiting::{Queues, Retry};
 
 /// A set of independent Redis or Valkey masters that hold locks.
@@ -36,6 +39,7 @@ struct Inner {
     cleanup: Cleanup,
     acquires: Arc<RunningCalls<Result<Lease, AcquireError>>>,
     queues: Queues<Arc<SharedFailure>>,
+    clients: Clients,
     _open: DropGuard,
 }
 
@@ -72,6 +76,7 @@ impl Redlock {
             }
         });
         let queues = Queues::new(&nodes, &context.runtime, context.closed.clone());
+        let clients = Clients::new(&nodes, &context);
         let cleanup = Cleanup::new(&nodes, context);
         Redlock {
             inner: Arc::new(Inner {
@@ -82,6 +87,7 @@ impl Redlock {
                 acquires,
                 _open: queues.until_closed(),
                 queues,
+                clients,
             }),
         }
     }
@@ -113,6 +119,83 @@ impl Redlock {
             left_out: node.left_out(guard),
         };
         self.inner.nodes.iter().map(status).collect()
+    }
+
+    /// Reads from all nodes who has a lock, without taking it. Nodes that do not answer within two seconds are faults.
+    ///
+    /// The answer may be out of date when it arrives: use it to look, not to decide whether to write.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the name is invalid.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn inspect(&self, resource: impl AsRef<str>) -> Result<Inspection, ConfigError> {
+        let resource: Arc<str> = resource.as_ref().into();
+        let key = options::key(&self.inner.prefix, &resource)?;
+        Ok(self.inspector().inspect(resource, key).await)
+    }
+
+    /// Lists the locks under the prefix whose names match a pattern of Redis (`*` for all), from all nodes, without taking them.
+    /// Needs the right `+scan`.
+    ///
+    /// Memory does not grow with the number of locks. Each node is busy for less than a millisecond at a time.
+    ///
+    /// ```no_run
+    /// # async fn example(redlock: quorlock::Redlock) {
+    /// let mut locks = redlock.locks("*");
+    /// while let Some(lock) = locks.next().await {
+    ///     println!("{}: {}", lock.resource, lock.status);
+    /// }
+    /// # }
+    /// ```
+    pub fn locks(&self, pattern: &str) -> Locks {
+        Locks::new(self.inspector(), pattern, false)
+    }
+
+    /// As [`locks`](Self::locks), with locks that are not held and of which only a counter of fencing tokens is left.
+    pub fn locks_and_counters(&self, pattern: &str) -> Locks {
+        Locks::new(self.inspector(), pattern, true)
+    }
+
+    /// Takes a lock away from its holder: deletes its keys where they hold `owner`, which [`inspect`](Self::inspect) has shown.
+    /// Another holder's keys stay.
+    ///
+    /// The lease of a holder that runs ends as [`Gone`](crate::LossReason::Gone): at once if it was renewed before (a third of the
+    /// TTL after the acquire), otherwise with its first renewal. A holder that hangs does not notice, and may go on to write
+    /// when it wakes up: only a store that checks fencing tokens refuses that.
+    ///
+    /// Returns what each node did. The lock is free once a quorum has deleted its key.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the name is invalid.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not take the deletions back.
+    pub async fn break_lock(
+        &self,
+        resource: impl AsRef<str>,
+        owner: OwnerToken,
+    ) -> Result<Votes, ConfigError> {
+        let key = options::key(&self.inner.prefix, resource.as_ref())?;
+        Ok(self.inspector().break_lock(key, owner).await)
+    }
+
+    /// Asks the nodes how the holder describes itself, if that is not known yet. Takes a second at most.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn identify(&self, holder: Holder) -> Holder {
+        self.inner.clients.identify(holder).await
+    }
+
+    fn inspector(&self) -> Inspector {
+        Inspector {
+            nodes: self.inner.nodes.clone(),
+            prefix: (*self.inner.prefix).into(),
+            clients: self.inner.clients.clone(),
+            context: self.inner.cleanup.context().clone(),
+        }
     }
 
     /// Refuses new locks, ends running acquires with [`AcquireError::ShutDown`], and waits until leftovers on nodes are gone.
@@ -237,6 +320,7 @@ impl LockRequest {
             nodes: inner.nodes.clone(),
             cleanup: inner.cleanup.clone(),
             queues: inner.queues.clone(),
+            clients: inner.clients.clone(),
             resource: self.resource.clone(),
             key,
             settings,

@@ -9,6 +9,8 @@ pub use crate::node::announcement::{
 };
 pub use crate::node::port::Node;
 pub use crate::node::request::{Action, Fencing, Request};
-pub use crate::node::{Fault, ListConflict, NodeState, OwnerToken, Reply, Unfit};
+pub use crate::node::{
+    ClientId, ClientInfo, Fault, KeyPage, KeyState, ListConflict, NodeState, OwnerToken, Reply, Unfit,
+};
 #[doc(hidden)]
 pub use crate::redis::exchange as lock_script;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::{Fault, ListConflict, OwnerToken, Reply};
+use crate::protocol::election;
 use crate::protocol::quorum::{Vote, quorum};
 
 /// Each node's answer in one round.
@@ -142,6 +143,22 @@ impl Votes {
         quorum(self.0.len())
     }
 
+    /// Returns the owner token that a quorum of nodes holds. `None` if there is none.
+    pub(crate) fn holder(&self) -> Option<OwnerToken> {
+        let token = |vote: &NodeVote| match vote.answer {
+            Some(Ok(Reply::Held { holder, .. })) => holder,
+            _ => None,
+        };
+        election::holder(self.0.iter().filter_map(token).collect(), self.0.len())
+    }
+
+    /// Returns how many nodes hold a key without an expiry, which never ends by itself.
+    pub(crate) fn endless(&self) -> usize {
+        let is_endless =
+            |vote: &&NodeVote| matches!(vote.answer, Some(Ok(Reply::Held { remaining: None, .. })));
+        self.0.iter().filter(is_endless).count()
+    }
+
     /// Returns the longest time until a holder's key expires; `None` if no such key was seen.
     pub fn longest_remaining(&self) -> Option<Duration> {
         self.0
@@ -183,6 +200,11 @@ impl fmt::Display for Votes {
         }
         if let Some(remaining) = self.longest_remaining().filter(|time| time.as_millis() > 0) {
             write!(f, " (held for at most {} more)", short(remaining))?;
+        }
+        match self.endless() {
+            0 => {}
+            1 => f.write_str(" (1 key has no expiry: it never ends by itself)")?,
+            count => write!(f, " ({count} keys have no expiry: they never end by themselves)")?,
         }
         for vote in &self.0 {
             if let Some(Err(fault)) = &vote.answer {

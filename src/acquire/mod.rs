@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::clients::Clients;
 use crate::error::AcquireError;
 use crate::keys::claim::Claim;
 use crate::keys::cleanup::Cleanup;
@@ -28,6 +29,7 @@ pub(crate) struct Acquire {
     pub(crate) nodes: Nodes,
     pub(crate) cleanup: Cleanup,
     pub(crate) queues: Queues<Arc<SharedFailure>>,
+    pub(crate) clients: Clients,
     pub(crate) resource: Arc<str>,
     pub(crate) key: Arc<str>,
     pub(crate) settings: LockSettings,
@@ -167,6 +169,9 @@ impl Acquire {
             let mut votes = round.votes();
             let blocked_by_own_keys =
                 votes.mark_own_leftovers(|node, owner| cleanup.delete_again(node, owner));
+            if let Some(holder) = votes.holder() {
+                self.clients.look_up(holder);
+            }
             let kind = match votes.responsive() {
                 _ if blocked_by_own_keys => FailureKind::BlockedByOwnKeys,
                 true => FailureKind::Held,
@@ -231,6 +236,7 @@ impl Acquire {
                 resource,
                 attempts,
                 waited,
+                holder: votes.holder().and_then(|token| self.clients.holder(token)),
                 votes,
             },
             FailureKind::NoQuorum | FailureKind::BlockedByOwnKeys => AcquireError::NoQuorum {

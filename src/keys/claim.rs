@@ -116,6 +116,10 @@ impl Claim {
         &self.nodes
     }
 
+    pub(crate) fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
     pub(crate) fn context(&self) -> &Context {
         self.cleanup.context()
     }

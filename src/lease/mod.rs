@@ -1,8 +1,10 @@
 //! A held lock: deadline, loss signal, extension, release.
 //!
-//! Entry point: [`Lease`]. `state.rs` has the deadline and the end, `renew.rs` one renewal, `watchdog.rs` the task that renews. This
-//! folder knows nothing of waiting: the lock has been acquired. Rules: E, L.
+//! Entry point: [`Lease`]. `state.rs` has the deadline and the end, `renew.rs` one renewal, `watchdog.rs` the task that renews,
+//! `deletion.rs` the news that another client has deleted the keys. This folder knows nothing of waiting: the lock has been
+//! acquired. Rules: E, L, H5.
 
+mod deletion;
 mod renew;
 pub(crate) mod state;
 mod watchdog;
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{ExtendError, Lost, ReleaseOutcome};
+use crate::node::OwnerToken;
 use crate::protocol::token::FencingToken;
 use crate::votes::Votes;
 use renew::renew;
@@ -102,6 +105,11 @@ impl LeaseHandle {
     /// Returns the locked resource.
     pub fn resource(&self) -> &str {
         &self.state.resource
+    }
+
+    /// Returns the value of the lock's keys on the nodes. Whoever knows it can delete them.
+    pub fn owner(&self) -> OwnerToken {
+        self.state.owner
     }
 
     /// Returns the fencing token. It is larger than the token of every lease on this resource that was acquired before this

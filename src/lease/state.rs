@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::{ExtendError, LossReason, Lost};
 use crate::keys::claim::Claim;
 use crate::keys::late_grants::LateGrants;
-use crate::node::{Answer, Nodes, Reply};
+use crate::node::{Answer, Nodes, OwnerToken, Reply};
 use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
@@ -24,6 +24,9 @@ use crate::votes::Votes;
 /// One lease. Shared by its owner, its handles, its watchdog, and the tasks that follow up renewals.
 pub(crate) struct LeaseState {
     pub(crate) resource: Arc<str>,
+    /// The lock's key on the nodes, and its value.
+    pub(super) key: Arc<str>,
+    pub(super) owner: OwnerToken,
     pub(crate) settings: LockSettings,
     /// The nodes' answers to the acquire.
     pub(crate) votes: Votes,
@@ -80,6 +83,8 @@ impl LeaseState {
         let context = claim.context().clone();
         let lease = LeaseState {
             resource,
+            key: claim.key().clone(),
+            owner: claim.owner(),
             settings,
             votes,
             token,
@@ -130,6 +135,10 @@ impl LeaseState {
     /// Returns whether the lease is held and its deadline has not passed.
     pub(crate) fn is_held(&self) -> bool {
         !self.remaining().is_zero()
+    }
+
+    pub(super) fn nodes(&self) -> &Nodes {
+        &self.nodes
     }
 
     pub(crate) fn now(&self) -> Moment {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::sleep_until;
 
+use super::deletion::DeletionWatch;
 use super::renew::renew;
 use super::state::{LeaseState, Phase};
 
@@ -13,6 +14,9 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
     let mut changes = lease.subscribe();
     let mut jumps = lease.jumps();
     let mut next = lease.started + ttl / 3;
+    // Leases that are held for a moment only do not subscribe.
+    let mut deletion: Option<DeletionWatch> = None;
+    let mut renewed = lease.started;
     let mut latest = lease.started + lease.settings.cap_at_max_hold(lease.settings.validity);
     loop {
         // First, so that no change after this is missed.
@@ -30,6 +34,9 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
             _ = changes.changed() => continue,
             // The timers have stood still, or the deadline has moved (R4).
             _ = jumps.changed() => continue,
+            // Another client says that it has deleted a key: the nodes tell whether that is true. Forged announcements cause no
+            // more renewals than failures do.
+            () = announced(deletion.as_ref()) => next = next.min(lease.now().max(renewed + ttl / 30)),
             // Lost at the deadline, whatever else happens (E3).
             () = sleep_until(lease.instant(deadline)) => lease.expire_if_due(),
             () = sleep_until(lease.instant(next)), if !lease.is_capped() => {
@@ -38,9 +45,13 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
                     _ = changes.wait_for(|state| !matches!(state.phase, Phase::Held)) => return,
                     renewal = renew(&lease) => renewal,
                 };
+                renewed = lease.now();
                 next = match renewal {
                     // From when it was sent, so that slow answers do not add up (E2).
-                    Ok(sent) => sent + ttl / 3,
+                    Ok(sent) => {
+                        deletion.get_or_insert_with(|| DeletionWatch::of(&lease));
+                        sent + ttl / 3
+                    }
                     Err(failure) => {
                         tracing::debug!(resource = &*lease.resource, %failure, "renewal failed");
                         // Quickly, but not in step with the other leases of an outage (E2).
@@ -49,5 +60,13 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
                 };
             }
         }
+    }
+}
+
+/// Waits until a deletion is announced. For ever without a watch.
+async fn announced(deletion: Option<&DeletionWatch>) {
+    match deletion {
+        Some(deletion) => deletion.announced().await,
+        None => std::future::pending().await,
     }
 }

@@ -4,8 +4,10 @@
 #![cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
 
 pub(crate) mod announcement;
+mod client;
 mod fault;
-mod owner;
+mod inspection;
+pub(crate) mod owner;
 pub(crate) mod port;
 pub(crate) mod request;
 
@@ -13,7 +15,10 @@ pub(crate) use announcement::{
     Announcement, LONGEST_SLOT, Listener, Listening, ReleaseKind, ReleaseNotice, ReleaseSink, Sender,
     Successor, Turn, WaitNotice, WaiterId,
 };
+pub(crate) use client::LocalClient;
+pub use client::{ClientId, ClientInfo, Holder};
 pub use fault::{Fault, ListConflict, Unfit};
+pub use inspection::{Counter, KeyPage, KeyState, KeyValue};
 pub use owner::OwnerToken;
 pub use port::NodeState;
 pub(crate) use port::{Node, Nodes};

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 
 use super::announcement::{Listener, Listening};
+use super::client::{ClientId, ClientInfo};
 use super::fault::Fault;
+use super::inspection::{KeyPage, KeyState};
 use super::request::{Reply, Request};
 
 /// The nodes of one set.
@@ -79,9 +81,34 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns how a client describes itself on this node. `Ok(None)` if the node knows no such client, or the client does not
+    /// tell who it is.
+    fn client_info(&self, client: ClientId) -> BoxFuture<'static, Result<Option<ClientInfo>, Fault>> {
+        let _ = client;
+        std::future::ready(Ok(None)).boxed()
+    }
+
+    /// Reads what the node has of these locks, by their keys, without changing anything. Returns a state for each.
+    fn inspect(&self, keys: Arc<[Arc<str>]>) -> BoxFuture<'static, Result<Vec<KeyState>, Fault>> {
+        let _ = keys;
+        std::future::ready(Err(cannot_inspect())).boxed()
+    }
+
+    /// Lists the node's keys that match `pattern`: the page that begins at `from`, which is zero for the first one.
+    fn scan(&self, pattern: &str, from: u64) -> BoxFuture<'static, Result<KeyPage, Fault>> {
+        let _ = (pattern, from);
+        std::future::ready(Err(cannot_inspect())).boxed()
+    }
+
     /// Returns the node's state, as far as it is known without asking the node.
     fn status(&self) -> NodeState {
         NodeState::Up { warnings: Vec::new() }
+    }
+}
+
+fn cannot_inspect() -> Fault {
+    Fault::Server {
+        message: "this node cannot be inspected".into(),
     }
 }
 

@@ -22,7 +22,7 @@ use super::address::{Addresses, pinned};
 use super::credentials::renewed_after;
 use super::endpoint::Endpoint;
 use super::fault;
-use super::fred_client::{self, Task};
+use super::fred_client::{self, Task, command};
 use super::script;
 use crate::node::{Announcement, Fault, Listener, Listening};
 use crate::protocol::backoff::Backoff;
@@ -313,6 +313,10 @@ impl Connection {
         let client = Client::new(config, Some(performance), Some(connection), None);
         let messages = client.message_rx();
         let task = fred_client::start(&client).await?;
+        // A user may lack the right to give the connection a name.
+        let name = format!("{}/announcements", endpoint.client_name);
+        let name = vec![Value::from_static_str("SETNAME"), Value::from(name)];
+        let _ = client.custom::<Value, Value>(command("CLIENT"), name).await;
         Ok(Connection {
             client,
             peer,

@@ -22,8 +22,6 @@ use crate::node::Fault;
 
 /// How soon the kernel probes a silent peer, and how often from then on.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(10);
-/// The name of these connections in `CLIENT LIST`.
-const CLIENT_NAME: &str = "quorlock";
 
 /// A socket: TCP, Unix, or TLS.
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -116,7 +114,11 @@ pub(super) struct Setup {
 
 impl Setup {
     /// Connects to `peer` (`None`: to the configured address) and authenticates. Dropping the future closes the connection.
-    pub(super) async fn open(config: &Config, peer: Option<SocketAddr>) -> Result<Setup, Fault> {
+    pub(super) async fn open(
+        config: &Config,
+        peer: Option<SocketAddr>,
+        client_name: &str,
+    ) -> Result<Setup, Fault> {
         let socket = connect(config, peer).await.map_err(fault::as_disconnected)?;
         let (read, write) = tokio::io::split(socket);
         let mut setup = Setup {
@@ -127,17 +129,17 @@ impl Setup {
                 is_flushed: true,
             },
         };
-        setup.introduce(config).await?;
+        setup.introduce(config, client_name).await?;
         Ok(setup)
     }
 
-    async fn introduce(&mut self, config: &Config) -> Result<(), Fault> {
+    async fn introduce(&mut self, config: &Config, client_name: &str) -> Result<(), Fault> {
         let mut commands = Vec::from_iter(authentication(config));
         if let Some(number) = config.database.filter(|number| *number > 0) {
             commands.push(resp::command(&["SELECT", &number.to_string()]));
         }
         let needed = commands.len();
-        commands.push(resp::command(&["CLIENT", "SETNAME", CLIENT_NAME]));
+        commands.push(resp::command(&["CLIENT", "SETNAME", client_name]));
         let mut replies = self.ask_all(commands).await?;
         let named = replies.split_off(needed);
         replies.into_iter().try_for_each(|reply| reply.map(drop))?;

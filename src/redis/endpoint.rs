@@ -30,6 +30,8 @@ pub(super) struct Endpoint {
     pub(super) rejected_memory: Arc<Mutex<Option<MemoryId>>>,
     /// The memory that this client used last at the address, and its last look at it, in microseconds of our clock.
     pub(super) last_used: Mutex<Option<(MemoryId, i64)>>,
+    /// The name of the connections, in the server's list of clients.
+    pub(super) client_name: Arc<str>,
     /// The number of connections that have passed the probe.
     pub(super) opened: AtomicU64,
     /// Warnings that were logged already. Each is logged once, and not with every connection.

@@ -62,7 +62,7 @@ impl Link {
     async fn open_without_limit(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<Opened, Fault> {
         let peer = endpoint.addresses.choose(found).await?;
         let (config, valid_for) = endpoint.node.current().await?;
-        let mut setup = Setup::open(&config, peer).await?;
+        let mut setup = Setup::open(&config, peer, &endpoint.client_name).await?;
         let link = Link::probe(&mut setup, peer, endpoint).await?;
         let (reader, writer) = setup.into_parts();
         Ok(Opened {

@@ -17,6 +17,7 @@ use super::link::Link;
 use super::membership::{Beginning, Decision, LookAnswer, Membership, Participation};
 use super::pipeline::Pipeline;
 use super::registrar::{Act, Registered, Registrar, Registration};
+use super::settings::Settings;
 use crate::node::{Fault, NodeState};
 use crate::protocol::memory::MemoryId;
 use crate::sys::clock::Clock;
@@ -57,21 +58,19 @@ impl Member {
 impl Members {
     pub(super) fn new(
         nodes: Vec<Member>,
-        prefix: &str,
-        longest_ttl: Duration,
+        settings: &Settings,
         period: Duration,
-        participation: Participation,
         clock: Clock,
         closed: CancellationToken,
     ) -> Members {
         let addresses = nodes.iter().map(|node| node.address().clone());
-        let membership = Mutex::new(Membership::new(addresses, period, participation));
+        let membership = Mutex::new(Membership::new(addresses, period, settings.participation));
         Members {
             nodes,
-            registrar: Registrar::new(prefix),
-            longest_ttl,
+            registrar: Registrar::new(&settings.prefix, settings.client.clone()),
+            longest_ttl: settings.longest_ttl,
             period,
-            participation,
+            participation: settings.participation,
             clock,
             closed,
             changed: Notify::new(),
@@ -165,6 +164,7 @@ impl Members {
                 fresh: self.period,
                 view: view.to_string(),
                 compatible: lock(&self.membership).compatible(),
+                locks: self.clock.leases(),
             };
             let asking = asked
                 .iter()

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admission::Admission;
+use super::client_info;
 use super::registrar::{Other, Registered};
-use super::this_process;
 use crate::node::ListConflict;
 use crate::protocol::memory::MemoryId;
 use crate::protocol::view::{Difference, View};
@@ -176,7 +176,7 @@ impl Membership {
                         let conflict = ListConflict {
                             ours: view.addresses(),
                             theirs: theirs.addresses(),
-                            user: this_process::readable(&other.user).into(),
+                            user: client_info::readable(&other.user).into(),
                             remaining: other.remaining,
                         };
                         met = Some((Arc::new(conflict), until));

@@ -9,6 +9,7 @@
 //! | `node_url.rs`, `node_config.rs` | a node's URL; its other settings |
 //! | `credentials.rs`, `tls.rs` | passwords and certificates that change |
 //! | `address.rs`, `blocking.rs` | the addresses of a name; blocking work on threads |
+//! | `settings.rs` | what the nodes of a set have in common |
 //! | `endpoint.rs` | what the connections to one node have in common |
 //! | `reconnect.rs` | keeps a node connected |
 //! | `connection.rs`, `resp.rs` | a connection's bytes, and their protocol |
@@ -22,9 +23,10 @@
 //! | `members.rs`, `membership.rs` | looks at all nodes, and the decisions that follow |
 //! | `registrar.rs`, `views.lua` | registers this client's list of nodes on one node |
 //! | `admission.rs` | whether a node's votes count |
-//! | `this_process.rs` | the description of this process that others read |
+//! | `client_info.rs` | the descriptions that clients give of themselves |
 //! | `fred_client.rs` | a connection of the client library |
 //! | `announcements.rs` | subscriptions to announcements |
+//! | `inspection.rs`, `inspect.lua` | locks and their keys, for operators |
 //! | `registrations.rs`, `lists.lua` | the registered lists of nodes, for people |
 //! | `exchange.rs` | the script's encoding, for tests that run the script (feature `simulation`) |
 
@@ -33,6 +35,7 @@ mod admission;
 mod announcements;
 mod blocking;
 mod call;
+mod client_info;
 mod connection;
 mod credentials;
 mod endpoint;
@@ -40,6 +43,7 @@ mod endpoint;
 pub mod exchange;
 mod fault;
 mod fred_client;
+mod inspection;
 mod link;
 mod members;
 mod membership;
@@ -53,7 +57,7 @@ mod registrar;
 mod registrations;
 mod resp;
 mod script;
-mod this_process;
+mod settings;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
@@ -67,6 +71,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(crate) use client_info::this_process;
 pub use credentials::{Credentials, CredentialsProvider};
 pub use node_config::NodeConfig;
 pub(crate) use registrations::registrations;
@@ -74,7 +79,10 @@ pub use registrations::{NodeList, Registrations};
 #[cfg(feature = "tls")]
 pub use tls::{TlsError, TlsOptions};
 
-use crate::node::{Action, Fault, Listener, Listening, Node, NodeState, Reply, Request};
+use crate::node::{
+    Action, ClientId, ClientInfo, Fault, KeyPage, KeyState, Listener, Listening, Node, NodeState, Reply,
+    Request,
+};
 use crate::sys::clock::Clock;
 use address::Addresses;
 use announcements::Announcements;
@@ -83,31 +91,17 @@ use members::{Member, Members};
 pub(crate) use membership::Participation;
 use pipeline::Pipeline;
 use probe::RunIds;
+pub(crate) use settings::Settings;
 use time::ServerTime;
-
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
-const SHORTEST_LOOK: Duration = Duration::from_millis(500);
 
 /// A Redis or Valkey master. It is kept connected in the background until it is dropped.
 pub(crate) struct RedisNode {
     name: Arc<str>,
+    prefix: Arc<str>,
     pipeline: Arc<Pipeline>,
     members: Arc<Members>,
     announcements: Announcements,
     _stop: Arc<DropGuard>,
-}
-
-/// What the nodes of a set have in common.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) prefix: Arc<str>,
-    /// How long connecting and probing may take.
-    pub(crate) timeout: Duration,
-    /// The guard window as it was set: it determines how often the client looks at its nodes.
-    pub(crate) window: Duration,
-    /// How long nodes that may have forgotten locks are left out (W).
-    pub(crate) longest_ttl: Duration,
-    pub(crate) participation: Participation,
 }
 
 impl RedisNode {
@@ -119,15 +113,9 @@ impl RedisNode {
         clock: &Clock,
         closed: &CancellationToken,
     ) -> Vec<Arc<RedisNode>> {
-        let Settings {
-            prefix,
-            timeout,
-            window,
-            longest_ttl,
-            participation,
-        } = settings.clone();
         let run_ids = Arc::new(RunIds::default());
-        let look_period = look_period(window);
+        let look_period = settings.look_period();
+        let client_name: Arc<str> = client_info::connection_name(&settings.client).into();
         let member = |(number, config): (usize, NodeConfig)| {
             let name = config.name().clone();
             let time = Arc::new(ServerTime::new(name.clone(), clock.clone()));
@@ -138,14 +126,15 @@ impl RedisNode {
                 addresses: Addresses::new(config.config(), look_period / 2),
                 node: config,
                 run_ids: run_ids.clone(),
-                prefix: prefix.clone(),
+                prefix: settings.prefix.clone(),
                 time: time.clone(),
-                timeout,
+                timeout: settings.timeout,
                 look_period,
-                window: longest_ttl,
+                window: settings.longest_ttl,
                 rejected_memory: Arc::default(),
                 last_used: Default::default(),
                 opened: Default::default(),
+                client_name: client_name.clone(),
                 warned: Mutex::default(),
             });
             let pipeline = Arc::new(Pipeline::new(time));
@@ -154,10 +143,8 @@ impl RedisNode {
         let nodes: Vec<Member> = configs.into_iter().enumerate().map(member).collect();
         let members = Arc::new(Members::new(
             nodes.clone(),
-            &prefix,
-            longest_ttl,
+            settings,
             look_period,
-            participation,
             clock.clone(),
             closed.clone(),
         ));
@@ -176,6 +163,7 @@ impl RedisNode {
             runtime.spawn(stop.clone().run_until_cancelled_owned(heard));
             Arc::new(RedisNode {
                 name,
+                prefix: settings.prefix.clone(),
                 pipeline,
                 members: members.clone(),
                 announcements,
@@ -189,11 +177,6 @@ impl RedisNode {
     pub(crate) fn watch(&self) -> watch::Receiver<NodeState> {
         self.pipeline.status().subscribe()
     }
-}
-
-/// Returns the longest time between two looks of a client at its nodes. It is well within the guard window.
-fn look_period(window: Duration) -> Duration {
-    (window / 6).clamp(SHORTEST_LOOK, LONGEST_LOOK)
 }
 
 /// Takes the pipeline down when the task that keeps it connected ends: the node was dropped, or its runtime has ended.
@@ -253,6 +236,22 @@ impl Node for RedisNode {
             let looked = async move { while pipeline.is_overdue() && changes.changed().await.is_ok() {} };
             looked.boxed()
         })
+    }
+
+    fn client_info(&self, client: ClientId) -> BoxFuture<'static, Result<Option<ClientInfo>, Fault>> {
+        let (pipeline, key) = (self.pipeline.clone(), registrar::client_key(&self.prefix, client));
+        let asked = async move { registrar::client_info(&pipeline, &key).await };
+        asked.boxed()
+    }
+
+    fn inspect(&self, keys: Arc<[Arc<str>]>) -> BoxFuture<'static, Result<Vec<KeyState>, Fault>> {
+        let pipeline = self.pipeline.clone();
+        async move { inspection::inspect(&pipeline, &keys).await }.boxed()
+    }
+
+    fn scan(&self, pattern: &str, from: u64) -> BoxFuture<'static, Result<KeyPage, Fault>> {
+        let (pipeline, pattern) = (self.pipeline.clone(), pattern.to_owned());
+        async move { inspection::scan(&pipeline, &pattern, from).await }.boxed()
     }
 
     fn status(&self) -> NodeState {

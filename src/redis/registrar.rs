@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::client_info;
+use super::fault;
 use super::link::Link;
 use super::pipeline::Pipeline;
 use super::resp::{self, Value};
-use super::this_process;
-use crate::node::Fault;
+use crate::node::{ClientId, ClientInfo, Fault, LocalClient};
 use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
 use crate::protocol::memory::Record;
 use crate::protocol::view::View;
@@ -27,6 +28,8 @@ pub(super) struct Registration {
     pub(super) view: String,
     /// Other lists that are no conflict with this one.
     pub(super) compatible: Vec<String>,
+    /// How many locks this client holds.
+    pub(super) locks: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,17 +67,17 @@ pub(super) struct Other {
 
 pub(super) struct Registrar {
     views_key: String,
-    /// The key of this client's description, and the description.
+    /// The key of this client's description, and the description. `None` if it does not tell who it is.
     client_key: String,
-    client: String,
+    client: Option<ClientInfo>,
 }
 
 impl Registrar {
-    pub(super) fn new(prefix: &str) -> Registrar {
+    pub(super) fn new(prefix: &str, client: LocalClient) -> Registrar {
         Registrar {
             views_key: format!("{prefix}{VIEWS_SUFFIX}"),
-            client_key: format!("{prefix}{:016x}{CLIENT_SUFFIX}", fastrand::u64(..)),
-            client: this_process::describe(),
+            client_key: client_key(prefix, client.id),
+            client: client.info,
         }
     }
 
@@ -100,7 +103,7 @@ impl Registrar {
             act.to_owned(),
             registration.lease.as_millis().to_string(),
             registration.view.clone(),
-            self.client.clone(),
+            client_info::encode(self.client.as_ref(), registration.locks),
             registration.fresh.as_millis().to_string(),
         ];
         args.extend(registration.compatible.iter().cloned());
@@ -120,6 +123,23 @@ impl Registrar {
             detail: "an answer to the registration without lists of nodes".into(),
         })
     }
+}
+
+/// Reads a client's description. `None` if there is none.
+pub(super) async fn client_info(pipeline: &Pipeline, key: &str) -> Result<Option<ClientInfo>, Fault> {
+    let Some(link) = pipeline.link() else {
+        return Err(fault::disconnected("not connected".into()));
+    };
+    let mut replies = pipeline.ask(&link, &[resp::command(&["GET", key])]).await?;
+    // When it was registered, the description, its list of nodes.
+    let registered = replies.pop().unwrap_or(Value::Nil);
+    let word = registered.as_str().and_then(|text| text.split(' ').nth(1));
+    Ok(word.and_then(client_info::decode))
+}
+
+/// Returns the key of a client's description.
+pub(super) fn client_key(prefix: &str, client: ClientId) -> String {
+    format!("{prefix}{client}{CLIENT_SUFFIX}")
 }
 
 fn read(answer: Value) -> Option<Registered> {

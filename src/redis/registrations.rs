@@ -11,12 +11,12 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::address::Addresses;
+use super::client_info::readable;
 use super::fault;
 use super::fred_client::{self, command};
 use super::node_config::NodeConfig;
-use super::this_process::readable;
 use crate::node::Fault;
-use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX};
+use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX, literal};
 use crate::protocol::view::View;
 
 const LISTS: &str = include_str!("lists.lua");
@@ -161,13 +161,6 @@ fn parse(description: &str) -> Option<(View, String)> {
     Some((view.parse().ok()?, readable(client)))
 }
 
-/// Returns a pattern that matches this text only.
-fn literal(text: &str) -> String {
-    let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\');
-    let escaped = |character| special(character).then_some('\\').into_iter().chain([character]);
-    text.chars().flat_map(escaped).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,10 +173,5 @@ mod tests {
         for damaged in ["", "1", "1 who", "1 who damaged"] {
             assert!(parse(damaged).is_none(), "{damaged}");
         }
-    }
-
-    #[test]
-    fn prefixes_match_themselves_only() {
-        assert_eq!(literal("app[1]*:"), "app\\[1\\]\\*:");
     }
 }

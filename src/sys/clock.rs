@@ -111,8 +111,13 @@ impl Clock {
         LeaseCount(self.leases.clone())
     }
 
+    /// Returns the number of leases that are held.
+    pub(crate) fn leases(&self) -> usize {
+        *self.leases.borrow()
+    }
+
     pub(crate) fn has_leases(&self) -> bool {
-        *self.leases.borrow() > 0
+        self.leases() > 0
     }
 
     /// Looks for suspensions while there are leases. Ends when the manager and all its leases are gone.

@@ -13,6 +13,7 @@ mod exclusion;
 mod expiry;
 mod extending;
 mod fencing;
+mod holders;
 #[path = "../common/log.rs"]
 mod log;
 mod names;
@@ -47,6 +48,7 @@ fn behaviours() -> Vec<Behaviour> {
         extending::behaviours(),
         fencing::behaviours(),
         fencing::counted(),
+        holders::behaviours(),
         names::behaviours(),
         outages::behaviours(),
         releasing::behaviours(),

@@ -4,6 +4,7 @@
 
 mod announcing;
 mod attempts;
+mod breaking;
 mod cancelling;
 mod certifying;
 mod cleaning;

@@ -51,7 +51,8 @@ async fn renewed(lease: &Lease) {
 async fn connections(node: &TestNode) -> Vec<String> {
     let list = node.command(&["CLIENT", "LIST"]).await.unwrap();
     let list = list.as_str().unwrap();
-    let ours = list.lines().filter(|line| line.contains(" name=quorlock "));
+    let is_for_locks = |line: &&str| line.contains(" name=quorlock/") && !line.contains("/announcements ");
+    let ours = list.lines().filter(is_for_locks);
     ours.map(|line| line.split(' ').next().unwrap().to_owned())
         .collect()
 }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use quorlock::node::{Fault, NodeState};
 use quorlock::{AcquireError, Lease, LockRequest, NodeVote, Redlock};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::args::Wait;
-use crate::event::{Event, Obstacle};
+use crate::event::{Event, Obstacle, millis};
 use crate::exit::{self, Failure};
+use crate::holder;
 use crate::nodes::quorum;
 use crate::report::Report;
 
@@ -29,7 +31,7 @@ pub(crate) async fn acquire(
         Err(error) => error,
     };
     let Some((wait, obstacle)) = wait.zip(obstacle(&first)) else {
-        return Err(not_acquired(&first));
+        return Err(not_acquired(&identified(redlock, first).await));
     };
     let request = match wait {
         Wait::Forever => request.forever(),
@@ -37,20 +39,38 @@ pub(crate) async fn acquire(
     };
     tokio::select! {
         biased;
-        lease = request.acquire() => lease.map_err(|error| not_acquired(&error)),
+        lease = request.acquire() => match lease {
+            Ok(lease) => Ok(lease),
+            Err(error) => Err(not_acquired(&identified(redlock, error).await)),
+        },
         never = report_obstacle(redlock, resource, obstacle, report) => match never {},
     }
+}
+
+/// Completes the error by who holds the lock.
+async fn identified(redlock: &Redlock, mut error: AcquireError) -> AcquireError {
+    if let AcquireError::Held { holder, .. } = &mut error
+        && let Some(known) = holder.take()
+    {
+        *holder = Some(redlock.identify(known).await);
+    }
+    error
 }
 
 /// Reports the obstacle, and again when its kind changes.
 async fn report_obstacle(
     redlock: &Redlock,
     resource: &str,
-    first: Obstacle,
+    mut first: Obstacle,
     report: &Report,
 ) -> std::convert::Infallible {
+    if let Obstacle::Held(_, holder) = &mut first
+        && let Some(known) = holder.take()
+    {
+        *holder = Some(redlock.identify(known).await);
+    }
     let held = match &first {
-        Obstacle::Held(votes) => Some(votes.clone()),
+        Obstacle::Held(votes, holder) => Some((votes.clone(), holder.clone())),
         Obstacle::NoQuorum(_) => None,
     };
     let mut reported = first;
@@ -62,7 +82,7 @@ async fn report_obstacle(
         sleep(POLL_INTERVAL).await;
         let now = match (too_few(redlock), &held) {
             (Some(words), _) => Obstacle::NoQuorum(words),
-            (None, Some(votes)) => Obstacle::Held(votes.clone()),
+            (None, Some((votes, holder))) => Obstacle::Held(votes.clone(), holder.clone()),
             // Enough nodes are up. Only the acquire shows whether the lock is held.
             (None, None) => continue,
         };
@@ -96,7 +116,7 @@ fn too_few(redlock: &Redlock) -> Option<String> {
 /// Returns the obstacle that another attempt would wait for. `None` if waiting is useless.
 fn obstacle(error: &AcquireError) -> Option<Obstacle> {
     match error {
-        AcquireError::Held { votes, .. } => Some(Obstacle::Held(votes.clone())),
+        AcquireError::Held { votes, holder, .. } => Some(Obstacle::Held(votes.clone(), holder.clone())),
         AcquireError::NoQuorum { votes, .. } | AcquireError::TooLate { votes, .. } => {
             Some(Obstacle::NoQuorum(votes.to_string()))
         }
@@ -120,5 +140,18 @@ fn not_acquired(error: &AcquireError) -> Failure {
         ),
         _ => (exit::NO_QUORUM, ""),
     };
-    Failure::new(code, format!("{error}{advice}"))
+    let mut failure = Failure::new(code, format!("{error}{advice}"));
+    if let AcquireError::Held {
+        resource,
+        holder,
+        votes,
+        ..
+    } = error
+    {
+        failure.details = json!({
+            "resource": &**resource, "holder": holder.as_ref().map(holder::document),
+            "remaining_ms": votes.longest_remaining().map(millis),
+        });
+    }
+    failure
 }

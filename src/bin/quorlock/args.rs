@@ -22,6 +22,9 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Run(Run),
     Status(Status),
+    Locks(Locks),
+    Show(Show),
+    Break(Break),
     Members(Members),
     Bench(Bench),
     Testbed(Testbed),
@@ -96,6 +99,12 @@ pub(crate) struct Run {
     /// The prefix of the lock's key on the nodes. An empty one shares locks with other Redlock clients
     #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
     pub(crate) key_prefix: String,
+    /// The name by which other clients and `quorlock locks` know this run [default: quorlock run, and the command]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Exit with this code, instead of 75, if the lock is held by another client
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::HELD, hide_default_value = true)]
+    pub(crate) conflict_exit_code: u8,
     /// Acquire the lock without a fencing token, as other Redlock clients do. QUORLOCK_FENCING_TOKEN is then not set
     #[arg(long)]
     pub(crate) no_fencing: bool,
@@ -162,6 +171,72 @@ pub(crate) struct Status {
     /// The prefix of the locks' keys
     #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
     pub(crate) key_prefix: String,
+}
+
+/// Where existing locks are looked for.
+#[derive(Debug, Args)]
+pub(crate) struct Existing {
+    #[command(flatten)]
+    pub(crate) nodes: Nodes,
+    /// The prefix of the locks' keys
+    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    pub(crate) key_prefix: String,
+}
+
+/// List the locks on the nodes: who holds them, since when, for how long, on how many nodes
+///
+/// Takes no lock, and changes nothing. Locks are printed as they are found, in no order. Needs the right +scan.
+///
+/// Exits with 0 if a quorum of nodes was listed, otherwise with 69.
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_LOCKS)]
+pub(crate) struct Locks {
+    /// Which names to list, as for KEYS: * for any text, ? for any character
+    #[arg(default_value = "*")]
+    pub(crate) pattern: String,
+    #[command(flatten)]
+    pub(crate) existing: Existing,
+    /// Sum up by holder
+    #[arg(long)]
+    pub(crate) holders: bool,
+    /// List only what stays until somebody deletes it: keys without an expiry, keys on too few nodes, data that is no lock,
+    /// counters of fencing tokens without an expiry
+    #[arg(long, conflicts_with = "holders")]
+    pub(crate) leaked: bool,
+    /// With --leaked: counters without an expiry are meant to be there (--counter-retention forever)
+    #[arg(long, requires = "leaked")]
+    pub(crate) endless_counters: bool,
+}
+
+/// Show who holds a lock, and what each node has of it
+///
+/// Takes no lock, and changes nothing.
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_SHOW)]
+pub(crate) struct Show {
+    /// The lock's name
+    pub(crate) resource: String,
+    #[command(flatten)]
+    pub(crate) existing: Existing,
+}
+
+/// Take a lock away from its holder
+///
+/// Deletes the lock's keys if they still belong to the owner that was shown, and lets the next client have the lock. Without
+/// --owner, shows the holder and asks on the terminal.
+///
+/// A holder that runs loses its lease at once, or with its next renewal, and quorlock ends its command. A holder that hangs does
+/// not notice. When it wakes up, it may go on to write: only a store that checks fencing tokens refuses that.
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_BREAK)]
+pub(crate) struct Break {
+    /// The lock's name
+    pub(crate) resource: String,
+    /// The owner, as `quorlock show` prints it
+    #[arg(long, value_name = "OWNER")]
+    pub(crate) owner: Option<String>,
+    #[command(flatten)]
+    pub(crate) existing: Existing,
 }
 
 /// Show the lists of nodes in use, and their clients

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use quorlock::node::Reply;
-use quorlock::{FencingToken, LossReason, Lost, NodeVote, ReleaseOutcome, Votes};
+use quorlock::{FencingToken, Holder, LossReason, Lost, NodeVote, ReleaseOutcome, Votes};
 use serde_json::{Value, json};
 
+use crate::holder;
 use crate::job::NOT_OURS;
 use crate::nodes::counted;
 
@@ -87,20 +88,21 @@ pub(crate) enum Event<'a> {
     Failure {
         code: u8,
         message: &'a str,
+        details: &'a Value,
     },
 }
 
 /// Why a lock cannot be acquired yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Obstacle {
-    Held(Votes),
+    Held(Votes, Option<Holder>),
     /// Too few nodes vote. Contains the reason, for people.
     NoQuorum(String),
 }
 
 impl Obstacle {
     pub(crate) fn is_like(&self, other: &Obstacle) -> bool {
-        matches!(self, Obstacle::Held(_)) == matches!(other, Obstacle::Held(_))
+        matches!(self, Obstacle::Held(..)) == matches!(other, Obstacle::Held(..))
     }
 }
 
@@ -125,9 +127,10 @@ impl Event<'_> {
     pub(crate) fn lines(&self) -> Vec<String> {
         let line = match self {
             Event::Waiting { resource, why } => match why {
-                Obstacle::Held(votes) => {
+                Obstacle::Held(votes, holder) => {
+                    let by = holder.as_ref().map_or("another client".to_owned(), holder::words);
                     format!(
-                        "waiting: {resource} is held by someone else{}",
+                        "waiting: {resource} is held by {by}{}",
                         until(votes.longest_remaining())
                     )
                 }
@@ -248,11 +251,11 @@ impl Event<'_> {
     pub(crate) fn json(&self) -> Value {
         match self {
             Event::Waiting { resource, why } => match why {
-                Obstacle::Held(votes) => {
+                Obstacle::Held(votes, holder) => {
                     let remaining = votes.longest_remaining().map(millis);
                     json!({
                         "event": "waiting", "resource": resource, "reason": "held", "nodes": nodes(votes),
-                        "remaining_ms": remaining,
+                        "remaining_ms": remaining, "holder": holder.as_ref().map(holder::document),
                     })
                 }
                 Obstacle::NoQuorum(words) => {
@@ -331,7 +334,17 @@ impl Event<'_> {
                 };
                 json!({"event": "log", "level": level, "message": text})
             }
-            Event::Failure { code, message } => json!({"event": "error", "code": code, "message": message}),
+            Event::Failure {
+                code,
+                message,
+                details,
+            } => {
+                let mut document = json!({"event": "error", "code": code, "message": message});
+                for (name, value) in details.as_object().into_iter().flatten() {
+                    document[name] = value.clone();
+                }
+                document
+            }
         }
     }
 }
@@ -350,7 +363,7 @@ fn until(remaining: Option<Duration>) -> String {
 
 fn answer(vote: &NodeVote) -> String {
     match &vote.answer {
-        Some(Ok(Reply::Held { .. })) => "held by someone else".to_owned(),
+        Some(Ok(Reply::Held { .. })) => "held by another client".to_owned(),
         Some(Ok(reply)) => word(*reply).to_owned(),
         Some(Err(fault)) => fault.to_string(),
         None => "not waited for".to_owned(),

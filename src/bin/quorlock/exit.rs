@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use serde_json::Value;
+
 pub(crate) const OK: u8 = 0;
 pub(crate) const USAGE: u8 = 2;
 /// EX_UNAVAILABLE.
@@ -25,7 +27,7 @@ Exit codes:
     2  usage error: options, URLs, durations; nothing was done
    69  no quorum of nodes is in reach and gives locks, or --testbed found no server: the command was not run
    71  the system refused a process, a pipe or a signal handler
-   75  the lock is held by someone else: the command was not run
+   75  the lock is held by another client: the command was not run (-E sets another code)
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), or other clients use another
        list of nodes: the command was not run
    79  the lease was lost, or --max-hold was over: quorlock ended the command
@@ -39,6 +41,28 @@ Exit codes:
     2  usage error: options, URLs, durations
    69  no quorum of nodes is up and gives locks (restart guard, or another list of nodes is in use)
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), even if there is a quorum";
+
+pub(crate) const OF_LOCKS: &str = "\
+Exit codes:
+    0  a quorum of nodes was listed
+    2  usage error: options, URLs, durations
+   69  too few nodes are in reach, or could be listed (the user needs +scan)
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";
+
+pub(crate) const OF_SHOW: &str = "\
+Exit codes:
+    0  a quorum of nodes answered: the lock is free or held
+    2  usage error: options, URLs, the lock's name
+   69  too few nodes are in reach
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";
+
+pub(crate) const OF_BREAK: &str = "\
+Exit codes:
+    0  the lock was broken, or there was nothing to break, or the answer was no
+    2  usage error: options, URLs, the lock's name; no terminal to ask on, and no --owner
+   69  too few nodes are in reach: the lock may still be held
+   75  another owner holds the lock by now: nothing was deleted there
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";
 
 pub(crate) const OF_MEMBERS: &str = "\
 Exit codes:
@@ -73,6 +97,8 @@ pub(crate) struct Failure {
     pub(crate) code: u8,
     /// One line: what happened, and what to do.
     pub(crate) message: String,
+    /// More for programs: an object, or null.
+    pub(crate) details: Value,
 }
 
 impl Failure {
@@ -80,6 +106,7 @@ impl Failure {
         Failure {
             code,
             message: message.into(),
+            details: Value::Null,
         }
     }
 

@@ -3,7 +3,7 @@
 //! | file | |
 //! |---|---|
 //! | `args.rs` | the command line |
-//! | `run.rs`, `status.rs`, `members.rs`, `bench/`, `testbed.rs` | one subcommand each |
+//! | `run.rs`, `status.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `bench/`, `testbed.rs` | one subcommand each |
 //! | `nodes.rs`, `credentials.rs` | the nodes, and how to connect to them |
 //! | `acquire.rs` | acquires the lock, and reports why it waits |
 //! | `supervise.rs` | the command under its lease: signals, loss, the end |
@@ -14,11 +14,12 @@
 //! | `report.rs`, `event.rs`, `log.rs`, `progress.rs` | events and progress on standard error, without blocking |
 //! | `out.rs` | results on standard output |
 //! | `end.rs`, `exit.rs` | the end: an exit code, or a signal |
-//! | `fault.rs` | names of faults, for programs |
+//! | `fault.rs`, `holder.rs` | faults, locks and their holders, for programs and people |
 
 mod acquire;
 mod args;
 mod bench;
+mod break_lock;
 mod command;
 mod credentials;
 mod end;
@@ -27,7 +28,9 @@ mod exit;
 mod fault;
 mod group;
 mod guard;
+mod holder;
 mod job;
+mod locks;
 mod log;
 mod members;
 mod nodes;
@@ -36,6 +39,7 @@ mod out;
 mod progress;
 mod report;
 mod run;
+mod show;
 mod signals;
 mod status;
 mod supervise;
@@ -85,6 +89,9 @@ fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
             Command::Run(run) => run::run(run, report).await,
             Command::Status(status) => status::status(status, report).await.map(End::Code),
             Command::Members(members) => members::members(members, report).await.map(End::Code),
+            Command::Show(show) => show::show(show, report).await.map(End::Code),
+            Command::Locks(locks) => locks::locks(locks, report).await.map(End::Code),
+            Command::Break(breaks) => break_lock::break_lock(breaks, report).await.map(End::Code),
             Command::Bench(bench) => bench::bench(bench, report).await,
             Command::Testbed(testbed) => testbed::testbed(testbed, report).await,
             Command::Guard(_) => Ok(End::Code(exit::OK)),

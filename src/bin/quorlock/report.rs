@@ -98,6 +98,7 @@ impl Report {
         self.event(&Event::Failure {
             code: failure.code,
             message: &failure.message,
+            details: &failure.details,
         });
     }
 

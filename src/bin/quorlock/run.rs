@@ -1,9 +1,10 @@
 //! `quorlock run`: runs a command under a lock.
 
+use std::path::Path;
 use std::time::Duration;
 
 use quorlock::testbed::Testbed;
-use quorlock::{Lease, Redlock, ReleaseOutcome};
+use quorlock::{Lease, MAX_NAME_BYTES, Redlock, ReleaseOutcome};
 
 use crate::acquire::acquire;
 use crate::args::{Run, Wait};
@@ -68,7 +69,13 @@ async fn with_nodes(
         Ok(Ok(lease)) => lease,
         Ok(Err(failure)) => {
             clean_up(&redlock, CLEAN_UP).await;
-            return Err(failure);
+            return match failure.code {
+                exit::HELD => Err(Failure {
+                    code: arguments.conflict_exit_code,
+                    ..failure
+                }),
+                _ => Err(failure),
+            };
         }
         Err(signal) => {
             clean_up(&redlock, CLEAN_UP).await;
@@ -100,6 +107,7 @@ async fn with_nodes(
 
 async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
     let mut builder = nodes::builder(&arguments.nodes, urls)?
+        .name(name(arguments))
         .ttl(arguments.ttl)
         .fencing(!arguments.no_fencing)
         // No lock was ever held on a testbed of this run.
@@ -118,6 +126,17 @@ async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
         .connect()
         .await
         .map_err(|error| nodes::not_connected(&error))
+}
+
+/// Returns the name by which others know this run.
+fn name(arguments: &Run) -> String {
+    let command = || {
+        let program = arguments.command.first().map(Path::new).and_then(Path::file_name);
+        let program = program.unwrap_or_default().to_string_lossy();
+        let fitting = program.chars().take(MAX_NAME_BYTES / 8).collect::<String>();
+        format!("quorlock run {fitting}")
+    };
+    arguments.name.clone().unwrap_or_else(command)
 }
 
 async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lease, Failure> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::node::{Action, Fencing, Node, NodeState, OwnerToken, Reply, Request};
+use crate::node::{Action, ClientId, Fencing, LocalClient, Node, NodeState, OwnerToken, Reply, Request};
 use crate::protocol::token::FencingToken;
 use crate::redis::{NodeConfig, Participation, RedisNode, Settings};
 use crate::sys::clock::{Clock, machine};
@@ -25,6 +25,10 @@ async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
         window: TEST_TIMEOUT,
         longest_ttl: TEST_TIMEOUT,
         participation: Participation::Full,
+        client: LocalClient {
+            id: ClientId::random(),
+            info: None,
+        },
     };
     let closed = CancellationToken::new();
     let set = RedisNode::set(vec![config], &settings, &Handle::current(), &clock, &closed);

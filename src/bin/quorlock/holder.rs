@@ -1,0 +1,132 @@
+//! A lock and its holder, for people and for programs.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use quorlock::node::Fault;
+use quorlock::{Holder, Inspection, KeyState, KeyValue, LockStatus, NodeInspection};
+use serde_json::{Value, json};
+
+use crate::event::{millis, short};
+use crate::fault;
+
+/// Returns the holder, and for how long it has held the lock by this machine's clock.
+pub(crate) fn words(holder: &Holder) -> String {
+    let ago = SystemTime::now().duration_since(holder.since).ok();
+    // Whole seconds: the clocks of two machines differ.
+    let ago = ago.map(|ago| std::time::Duration::from_secs(ago.as_secs()));
+    match ago.filter(|ago| !ago.is_zero()) {
+        Some(ago) => format!("{holder} ({} ago)", short(ago)),
+        None => holder.to_string(),
+    }
+}
+
+pub(crate) fn document(holder: &Holder) -> Value {
+    let info = holder.info.as_deref();
+    json!({
+        "client": holder.client.to_string(), "since": time(holder.since), "is_this_process": holder.is_this_client,
+        "name": info.map(|info| &info.name), "host": info.map(|info| &info.host), "pid": info.map(|info| info.pid),
+        "version": info.map(|info| &info.version), "locks": info.map(|info| info.locks),
+    })
+}
+
+/// Returns one line: who holds the lock, until when, on how many nodes.
+pub(crate) fn line(lock: &Inspection) -> String {
+    let mut line = match (lock.status, &lock.holder) {
+        (LockStatus::Held, Some(holder)) => format!("held by {}", words(holder)),
+        (LockStatus::Held, None) => "held by a client of another library".to_owned(),
+        (status, Some(holder)) => format!("{status}, by {}", words(holder)),
+        (status, None) => status.to_string(),
+    };
+    if lock.keys() > 0 {
+        let end = match lock.remaining() {
+            Some(left) => format!("expires in {} unless renewed", short(left)),
+            None => "has no expiry: never ends by itself".to_owned(),
+        };
+        let _ = write!(line, ", {end}, on {} of {} nodes", lock.keys(), lock.nodes.len());
+    }
+    if let Some(counter) = lock.counter() {
+        let _ = write!(line, ", token {counter}");
+    }
+    line
+}
+
+/// Returns the object for programs.
+pub(crate) fn lock_document(lock: &Inspection) -> Value {
+    let status = match lock.status {
+        LockStatus::Free => "free",
+        LockStatus::Held => "held",
+        LockStatus::Partial => "partial",
+        _ => "unknown",
+    };
+    json!({
+        "resource": &*lock.resource, "status": status, "holder": lock.holder.as_ref().map(document),
+        "owner": lock.owner().map(|owner| owner.value()), "keys": lock.keys(),
+        "remaining_ms": lock.remaining().map(millis), "fencing_token": lock.counter(),
+        "nodes": lock.nodes.iter().map(node_document).collect::<Vec<_>>(),
+    })
+}
+
+fn node_document(node: &NodeInspection) -> Value {
+    match &node.key {
+        Ok(state) => json!({
+            "node": &*node.node, "key": kind(&state.value), "owner": owner(state),
+            "remaining_ms": state.remaining.map(millis), "counter": state.counter.and_then(|counter| counter.value),
+            "counter_remaining_ms": state.counter.and_then(|counter| counter.remaining).map(millis),
+        }),
+        Err(trouble) => {
+            json!({"node": &*node.node, "key": null, "reason": fault::kind(trouble), "trouble": trouble.to_string()})
+        }
+    }
+}
+
+fn kind(value: &KeyValue) -> &'static str {
+    match value {
+        KeyValue::Free => "free",
+        KeyValue::Owner(_) => "owner",
+        KeyValue::WrongType => "wrong_type",
+        _ => "other",
+    }
+}
+
+fn owner(state: &KeyState) -> Option<String> {
+    match &state.value {
+        KeyValue::Owner(owner) => Some(owner.value()),
+        KeyValue::Other(text) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+/// Returns a node's key in words.
+pub(crate) fn node_line(node: &NodeInspection) -> String {
+    let state = match &node.key {
+        Ok(state) => state,
+        Err(trouble) => return unknown(trouble),
+    };
+    let mut line = match &state.value {
+        KeyValue::Free => "free".to_owned(),
+        KeyValue::Owner(owner) => format!("owner {}", owner.value()),
+        KeyValue::WrongType => "data that is no lock".to_owned(),
+        KeyValue::Other(text) => format!("another library's lock, or data: {text:?}"),
+        _ => "something unknown".to_owned(),
+    };
+    match state.remaining {
+        Some(left) => {
+            let _ = write!(line, ", expires in {}", short(left));
+        }
+        None if state.is_endless() => line.push_str(", no expiry"),
+        None => {}
+    }
+    if let Some(counter) = state.counter.and_then(|counter| counter.value) {
+        let _ = write!(line, ", counter {counter}");
+    }
+    line
+}
+
+fn unknown(trouble: &Fault) -> String {
+    format!("unknown: {trouble}")
+}
+
+fn time(moment: SystemTime) -> String {
+    humantime::format_rfc3339_millis(moment).to_string()
+}

@@ -1,0 +1,166 @@
+//! `quorlock locks`: lists the locks on the nodes, and who holds them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use quorlock::{ClientId, Holder, Inspection, Leak, LockStatus};
+use serde_json::{Value, json};
+
+use crate::args::Locks;
+use crate::event::{Event, Weight};
+use crate::exit::{self, Failure};
+use crate::nodes::quorum;
+use crate::report::{Report, escape_control_characters};
+use crate::show::connect;
+use crate::{holder, out};
+
+/// Most examples of locks without a known holder that are summed up as one.
+const UNKNOWN: &str = "clients of other libraries";
+
+pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failure> {
+    let redlock = connect(&arguments.existing).await?;
+    let mut locks = match arguments.leaked {
+        true => redlock.locks_and_counters(&arguments.pattern),
+        false => redlock.locks(&arguments.pattern),
+    };
+    let mut holders = Holders::default();
+    let mut found = 0_u64;
+    while let Some(lock) = locks.next().await {
+        if arguments.leaked {
+            let leaks = lock.leaks(!arguments.endless_counters);
+            if leaks.is_empty() {
+                continue;
+            }
+            out::print(
+                report,
+                || leak_document(&lock, &leaks),
+                || leak_line(&lock, &leaks),
+            )?;
+        } else if arguments.holders {
+            holders.count(&lock);
+        } else {
+            out::print(report, || holder::lock_document(&lock), || line(&lock))?;
+        }
+        found += 1;
+    }
+    if arguments.holders {
+        for (holder, count) in holders.all() {
+            out::print(
+                report,
+                || holder_document(holder, count),
+                || holder_line(holder, count),
+            )?;
+        }
+    }
+    let faults: Vec<String> = locks
+        .faults()
+        .map(|(node, fault)| format!("{node}: {fault}"))
+        .collect();
+    let nodes = redlock.nodes().len();
+    if !faults.is_empty() {
+        report.event(&Event::Log {
+            weight: Weight::Warning,
+            text: &format!("some nodes were not listed to the end: {}", faults.join("; ")),
+        });
+    }
+    if nodes - faults.len() < quorum(nodes) {
+        return Ok(exit::NO_QUORUM);
+    }
+    if found == 0 && !report.is_json() {
+        let what = if arguments.leaked {
+            "nothing is left behind"
+        } else {
+            "no locks"
+        };
+        out::print(report, || Value::Null, || format!("{what}\n"))?;
+    }
+    Ok(exit::OK)
+}
+
+fn line(lock: &Inspection) -> String {
+    format!(
+        "{}: {}\n",
+        escape_control_characters(&lock.resource),
+        holder::line(lock)
+    )
+}
+
+fn leak_line(lock: &Inspection, leaks: &[Leak]) -> String {
+    let leaks: Vec<String> = leaks.iter().map(Leak::to_string).collect();
+    let name = escape_control_characters(&lock.resource);
+    format!("{name}: {}; {}\n", leaks.join("; "), holder::line(lock))
+}
+
+fn leak_document(lock: &Inspection, leaks: &[Leak]) -> Value {
+    let name = |leak: &Leak| match leak {
+        Leak::Endless => "no_expiry",
+        Leak::WrongType => "wrong_type",
+        Leak::Partial => "partial",
+        Leak::EndlessCounter => "counter_without_expiry",
+        _ => "other",
+    };
+    let mut document = holder::lock_document(lock);
+    document["leaks"] = leaks.iter().map(name).collect();
+    document
+}
+
+/// How many locks each client holds. Grows with the number of clients, not of locks.
+#[derive(Default)]
+struct Holders {
+    known: BTreeMap<ClientId, (Holder, u64)>,
+    unknown: u64,
+}
+
+impl Holders {
+    fn count(&mut self, lock: &Inspection) {
+        if lock.status != LockStatus::Held {
+            return;
+        }
+        let Some(holder) = &lock.holder else {
+            self.unknown += 1;
+            return;
+        };
+        let (known, count) = self
+            .known
+            .entry(holder.client)
+            .or_insert_with(|| (holder.clone(), 0));
+        known.since = known.since.min(holder.since);
+        known.info = known.info.take().or_else(|| holder.info.clone());
+        *count += 1;
+    }
+
+    /// Returns the clients with the most locks first. `None` stands for all that do not tell.
+    fn all(&self) -> Vec<(Option<&Holder>, u64)> {
+        let mut all: Vec<_> = self
+            .known
+            .values()
+            .map(|(holder, count)| (Some(holder), *count))
+            .collect();
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        if self.unknown > 0 {
+            all.push((None, self.unknown));
+        }
+        all
+    }
+}
+
+fn holder_line(holder: Option<&Holder>, count: u64) -> String {
+    let who: Arc<str> = holder.map_or_else(|| UNKNOWN.into(), |holder| holder::words(holder).into());
+    let plural = if count == 1 { "" } else { "s" };
+    let since = if holder.is_some() { ", the oldest" } else { "" };
+    format!(
+        "{count} lock{plural}{since}: {}\n",
+        escape_control_characters(&who)
+    )
+}
+
+fn holder_document(holder: Option<&Holder>, count: u64) -> Value {
+    let oldest = holder
+        .map(|holder| holder.since)
+        .unwrap_or(SystemTime::UNIX_EPOCH);
+    json!({
+        "holder": holder.map(holder::document), "locks": count,
+        "oldest": holder.map(|_| humantime::format_rfc3339_millis(oldest).to_string()),
+    })
+}

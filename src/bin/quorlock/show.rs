@@ -1,0 +1,45 @@
+//! `quorlock show`: shows who holds a lock, and what each node has of it.
+
+use std::fmt::Write as _;
+
+use quorlock::{Inspection, LockStatus, Redlock};
+
+use crate::args::{Existing, Show};
+use crate::exit::{self, Failure};
+use crate::report::{Report, escape_control_characters};
+use crate::{holder, nodes, out};
+
+pub(crate) async fn show(arguments: Show, report: &Report) -> Result<u8, Failure> {
+    let redlock = connect(&arguments.existing).await?;
+    let lock = redlock
+        .inspect(&arguments.resource)
+        .await
+        .map_err(Failure::usage)?;
+    out::print(report, || holder::lock_document(&lock), || text(&lock))?;
+    Ok(match lock.status {
+        LockStatus::Unknown => exit::NO_QUORUM,
+        _ => exit::OK,
+    })
+}
+
+/// Connects to nodes to look at locks, without taking part.
+pub(crate) async fn connect(existing: &Existing) -> Result<Redlock, Failure> {
+    let urls = nodes::urls(&existing.nodes)?;
+    let builder = nodes::builder(&existing.nodes, &urls)?
+        .observe()
+        .key_prefix(&existing.key_prefix);
+    builder
+        .connect()
+        .await
+        .map_err(|error| nodes::not_connected(&error))
+}
+
+pub(crate) fn text(lock: &Inspection) -> String {
+    let name = escape_control_characters(&lock.resource);
+    let mut text = format!("{name}: {}\n", holder::line(lock));
+    for node in &lock.nodes {
+        let line = escape_control_characters(&holder::node_line(node));
+        let _ = writeln!(text, "  {}: {line}", node.node);
+    }
+    text
+}

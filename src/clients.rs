@@ -1,0 +1,131 @@
+//! Who the other clients are: their descriptions, read from the nodes when a lock is found held (H3).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, timeout};
+
+use crate::context::Context;
+use crate::node::{ClientId, ClientInfo, Holder, Nodes, OwnerToken};
+use crate::sys::mutex::lock;
+
+/// How long a look-up may take.
+const BUDGET: Duration = Duration::from_secs(1);
+/// After a look-up that found nothing, how long until the next one.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Most clients that are remembered.
+const MOST: usize = 1_000;
+
+#[derive(Clone)]
+pub(crate) struct Clients {
+    nodes: Nodes,
+    context: Context,
+    known: Arc<Mutex<HashMap<ClientId, Known>>>,
+}
+
+#[derive(Clone)]
+struct Known {
+    /// `None` if no node told.
+    info: Option<Arc<ClientInfo>>,
+    asked: Instant,
+    /// The nodes have not answered yet.
+    is_pending: bool,
+}
+
+impl Known {
+    fn new(info: Option<Arc<ClientInfo>>, is_pending: bool) -> Known {
+        Known {
+            info,
+            asked: Instant::now(),
+            is_pending,
+        }
+    }
+
+    /// Whether a look-up now would tell no more.
+    fn is_settled(&self) -> bool {
+        self.info.is_some() || !self.is_pending && self.asked.elapsed() < PAUSE
+    }
+}
+
+impl Clients {
+    pub(crate) fn new(nodes: &Nodes, context: &Context) -> Clients {
+        Clients {
+            nodes: nodes.clone(),
+            context: context.clone(),
+            known: Arc::default(),
+        }
+    }
+
+    /// Returns whom the token belongs to. `None` if it does not tell: it is another library's.
+    pub(crate) fn holder(&self, token: OwnerToken) -> Option<Holder> {
+        let client = token.client()?;
+        Some(Holder {
+            client,
+            since: token.began()?,
+            is_this_client: client == self.context.client,
+            info: lock(&self.known)
+                .get(&client)
+                .and_then(|known| known.info.clone()),
+        })
+    }
+
+    /// Starts to look up whom the token belongs to, in the background, unless that is known.
+    pub(crate) fn look_up(&self, token: OwnerToken) {
+        let Some(client) = token.client().filter(|client| *client != self.context.client) else {
+            return;
+        };
+        {
+            let mut known = lock(&self.known);
+            let is_asked = |known: &Known| known.info.is_some() || known.asked.elapsed() < PAUSE;
+            if known.get(&client).is_some_and(is_asked) {
+                return;
+            }
+            if known.len() >= MOST {
+                known.clear();
+            }
+            known.insert(client, Known::new(None, true));
+        }
+        let clients = self.clone();
+        self.context.in_background(BUDGET, async move {
+            clients.ask(client).await;
+        });
+    }
+
+    /// Looks up whom the token belongs to. `None` if it does not tell. Takes a second at most.
+    pub(crate) async fn find(&self, token: OwnerToken) -> Option<Holder> {
+        Some(self.identify(self.holder(token)?).await)
+    }
+
+    /// Completes what is known of a holder. Takes a second at most.
+    pub(crate) async fn identify(&self, holder: Holder) -> Holder {
+        if holder.info.is_some() || holder.is_this_client {
+            return holder;
+        }
+        if !lock(&self.known)
+            .get(&holder.client)
+            .is_some_and(Known::is_settled)
+        {
+            let _ = timeout(BUDGET, self.ask(holder.client)).await;
+        }
+        let info = lock(&self.known)
+            .get(&holder.client)
+            .and_then(|known| known.info.clone());
+        Holder { info, ..holder }
+    }
+
+    /// Asks all nodes until one tells.
+    async fn ask(&self, client: ClientId) {
+        let mut answers: FuturesUnordered<_> =
+            self.nodes.iter().map(|node| node.client_info(client)).collect();
+        let mut info = None;
+        while let Some(answer) = answers.next().await {
+            if let Ok(Some(told)) = answer {
+                info = Some(Arc::new(told));
+                break;
+            }
+        }
+        lock(&self.known).insert(client, Known::new(info, false));
+    }
+}

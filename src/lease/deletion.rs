@@ -1,0 +1,55 @@
+//! Notices when another client deletes the lease's keys: an operator breaks the lock (H5).
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::state::LeaseState;
+use crate::node::{Listener, Listening, OwnerToken, ReleaseNotice, ReleaseSink, WaitNotice};
+
+/// Listens to all nodes for deletions of one lease's keys, until it is dropped.
+pub(super) struct DeletionWatch {
+    announced: Arc<Announced>,
+    _listening: Vec<Listening>,
+}
+
+struct Announced {
+    owner: OwnerToken,
+    deletion: Notify,
+}
+
+impl DeletionWatch {
+    /// To be called within the manager's runtime.
+    pub(super) fn of(lease: &LeaseState) -> DeletionWatch {
+        let announced = Arc::new(Announced {
+            owner: lease.owner,
+            deletion: Notify::new(),
+        });
+        let listen = |(number, node): (usize, &Arc<dyn crate::node::Node>)| {
+            node.listen(&lease.key, Listener::new(number, announced.clone()))
+        };
+        let listening = lease.nodes().iter().enumerate().filter_map(listen).collect();
+        DeletionWatch {
+            announced,
+            _listening: listening,
+        }
+    }
+
+    /// Waits until a node announces that a key of the lease was deleted. Any client that may publish can forge this. Cancel safe.
+    pub(super) async fn announced(&self) {
+        self.announced.deletion.notified().await;
+    }
+}
+
+impl ReleaseSink for Announced {
+    /// A deletion that is missed shows in the next renewal.
+    fn set_subscribed(&self, _: usize, _: bool) {}
+
+    fn released(&self, _: usize, owner: OwnerToken, _: ReleaseNotice) {
+        if owner == self.owner {
+            self.deletion.notify_one();
+        }
+    }
+
+    fn waits(&self, _: WaitNotice) {}
+}

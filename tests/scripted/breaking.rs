@@ -1,0 +1,88 @@
+//! An operator breaks a lock: its holder learns of it at once.
+
+use quorlock::LossReason;
+use quorlock::simulation::{Announcement, ReleaseKind, ReleaseNotice};
+use tokio::time::{Instant, sleep};
+
+use crate::crowd::{ONE_WAY, manager, servers};
+use crate::nodes::ms;
+
+/// The deletion, its announcement, a request, its answer.
+const BOTH_WAYS: u64 = 4 * ONE_WAY + 8;
+
+#[tokio::test(start_paused = true)]
+async fn the_holder_of_a_broken_lock_and_the_next_waiter_learn_of_it_at_once() {
+    for nodes in [1, 3, 5] {
+        let servers = servers(nodes);
+        let (holder, waiter, operator) = (manager(&servers), manager(&servers), manager(&servers));
+        let lease = holder.lock("job").ttl(ms(30_000)).acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
+        // It subscribes with its first renewal, after a third of the TTL. The next one would be 10 s later.
+        sleep(ms(11_000)).await;
+        let broken = Instant::now();
+        let votes = operator.break_lock("job", lease.owner()).await.unwrap();
+        assert_eq!(votes.yes(), nodes);
+        let lost = lease.lost().await;
+        assert!(matches!(lost.reason, LossReason::Gone(_)), "{lost}");
+        assert!(broken.elapsed() <= ms(BOTH_WAYS), "{:?}", broken.elapsed());
+        let next = waiting.await.unwrap().unwrap();
+        assert!(broken.elapsed() <= ms(BOTH_WAYS), "{:?}", broken.elapsed());
+        assert!(next.fencing_token() > lease.fencing_token());
+    }
+}
+
+/// A lease that is held for a moment only keeps no connections.
+#[tokio::test(start_paused = true)]
+async fn before_its_first_renewal_a_holder_does_not_subscribe() {
+    let servers = servers(3);
+    let holder = manager(&servers);
+    let lease = holder.lock("job").ttl(ms(30_000)).acquire().await.unwrap();
+    sleep(ms(9_000)).await;
+    assert!(servers.iter().all(|server| server.listeners() == 0));
+    sleep(ms(2_000)).await;
+    assert!(servers.iter().all(|server| server.listeners() == 1));
+    let _ = lease.release().await;
+    sleep(ms(100)).await;
+    assert!(servers.iter().all(|server| server.listeners() == 0));
+}
+
+/// If fewer than a quorum of nodes has deleted the key, the lease goes on, and the nodes get the key again.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_broken_on_too_few_nodes_stays_held() {
+    let servers = servers(5);
+    let holder = manager(&servers);
+    let lease = holder.lock("job").ttl(ms(30_000)).acquire().await.unwrap();
+    sleep(ms(11_000)).await;
+    let few = manager(&servers[..2]);
+    assert_eq!(few.break_lock("job", lease.owner()).await.unwrap().yes(), 2);
+    sleep(ms(1_000)).await;
+    assert!(lease.is_held());
+    assert_eq!(
+        few.break_lock("job", lease.owner()).await.unwrap().yes(),
+        2,
+        "healed at once"
+    );
+}
+
+/// Any client that may publish can announce that the key was deleted. That causes no more renewals than failures do.
+#[tokio::test(start_paused = true)]
+async fn forged_deletions_neither_end_a_lease_nor_flood_the_nodes() {
+    let servers = servers(3);
+    let holder = manager(&servers);
+    let lease = holder.lock("job").ttl(ms(30_000)).acquire().await.unwrap();
+    sleep(ms(11_000)).await;
+    let before = servers[0].executed();
+    let notice = ReleaseNotice {
+        kind: ReleaseKind::Free,
+        turn: None,
+    };
+    let forged = Announcement::Release(lease.owner(), notice);
+    for _ in 0..1_000 {
+        servers[0].say("quorlock:job", forged);
+        sleep(ms(10)).await;
+    }
+    assert!(lease.is_held());
+    let renewals = servers[0].executed() - before;
+    // 10 s, in thirtieths of the TTL.
+    assert!((5..=12).contains(&renewals), "{renewals}");
+}
