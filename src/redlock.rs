@@ -23,7 +23,7 @@ use crate::waiting::{Queues, Retry};
 /// A set of independent Redis or Valkey masters that hold locks.
 ///
 /// Create one per process and clone it freely. Clones share one connection per node, and a second one while a task waits for
-/// another process.
+/// another process, or a lease is renewed.
 ///
 /// It uses the tokio runtime that it was connected on. Locks may be taken from other runtimes, and without one. When its
 /// runtime ends, leases can no longer be extended, and calls return an error.

@@ -1,7 +1,9 @@
-//! Memory of leases, waiters, connections for announcements, and nodes that are away; and that nothing of it stays. Each trial
+//! Memory of leases, waiters, connections for announcements, nodes that are away, and the list of all locks; and that nothing
+//! of it stays. Each trial
 //! has its own process.
 //!
-//! `QUORLOCK_LEASES` sets the number of leases; waiters are a tenth of it. The documented figures come from 100,000
+//! `QUORLOCK_LEASES` sets the number of leases; waiters are a tenth of it, listed locks ten times
+//! as many. The documented figures come from 100,000
 //! (`make resources`).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,6 +12,7 @@ mod away;
 mod common;
 mod leases;
 mod listening;
+mod listing;
 mod measure;
 mod waiters;
 
@@ -31,12 +34,13 @@ const AT_A_TIME: usize = 256;
 /// Suffices on a busy machine.
 const BUDGET: Duration = Duration::from_secs(10);
 
-const TRIALS: [&str; 5] = [
+const TRIALS: [&str; 6] = [
     "many_leases_are_renewed_while_a_node_hangs",
     "many_wait_for_one_resource",
     "many_wait_for_many_resources",
     "leftovers_of_a_node_that_is_away",
     "many_managers_listen",
+    "all_locks_are_listed_in_bounded_memory",
 ];
 
 fn main() -> ExitCode {
@@ -68,6 +72,7 @@ fn run(trial: &str) {
         "many_wait_for_many_resources" => runtime.block_on(waiters::wait(count / 10, count / 100)),
         "leftovers_of_a_node_that_is_away" => runtime.block_on(away::leftovers(count)),
         "many_managers_listen" => runtime.block_on(listening::listen()),
+        "all_locks_are_listed_in_bounded_memory" => runtime.block_on(listing::list(10 * count)),
         other => panic!("no trial {other}"),
     }
 }

@@ -65,7 +65,8 @@ async fn a_process_that_is_heard_listens_for_a_while() {
         .await;
     }
     let holder = connect(&testbed).await;
-    let lease = holder.lock("job").acquire().await.unwrap();
+    // A lease that is renewed subscribes, too.
+    let lease = holder.lock("job").watchdog(false).acquire().await.unwrap();
     all_listen(&testbed, 0).await;
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
     for node in testbed.nodes() {
@@ -150,7 +151,8 @@ async fn contend(managers: Vec<Redlock>, times: usize) {
 async fn stopped_processes_cost_hardly_anything() {
     let testbed = testbed(3, false).await;
     let holder = connect(&testbed).await;
-    let lease = holder.lock("job").acquire().await.unwrap();
+    // A lease that is renewed subscribes, too.
+    let lease = holder.lock("job").watchdog(false).acquire().await.unwrap();
     let mut frozen = Vec::new();
     for _ in 0..20 {
         frozen.push(Box::pin(connect(&testbed).await.lock("job").forever().acquire()));
@@ -278,7 +280,8 @@ async fn a_flood_of_announcements_wakes_and_confuses_but_nothing_is_missed() {
     let testbed = testbed(3, false).await;
     let (holder, waiter) = (connect(&testbed).await, connect(&testbed).await);
     for flooded in [1, 3] {
-        let lease = holder.lock("job").acquire().await.unwrap();
+        // A lease that is renewed subscribes, too.
+        let lease = holder.lock("job").watchdog(false).acquire().await.unwrap();
         let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
         all_listen(&testbed, 1).await;
         let before = asked(&testbed).await;
