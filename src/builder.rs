@@ -246,14 +246,14 @@ impl RedlockBuilder {
     /// Sets the source of owner tokens for [`custom_nodes`](Self::custom_nodes), for simulations that can be repeated. It must
     /// not return a number twice.
     ///
-    /// For real nodes, owner tokens always come from the system's random source.
+    /// For real nodes, this setting has no effect.
     #[cfg(feature = "simulation")]
     pub fn simulated_owner_tokens(mut self, source: impl Fn() -> u128 + Send + Sync + 'static) -> Self {
         self.owners = Some(Arc::new(move || crate::node::OwnerToken::from(source())));
         self
     }
 
-    /// Connects only to show the nodes' states ([`Redlock::nodes`]): no locks can be taken. The list of nodes is not
+    /// Connects to look at nodes and locks, and to break locks: no locks can be taken. The list of nodes is not
     /// registered, so it cannot conflict with other lists. A node without a record gets one, which starts its guard.
     pub fn observe(mut self) -> Self {
         self.participation = Participation::Observer;

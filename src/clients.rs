@@ -1,19 +1,20 @@
-//! Who the other clients are: their descriptions, read from the nodes when a lock is found held (H3).
+//! Descriptions of other clients, read from the nodes when a lock is found held (H3).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::node::{ClientId, ClientInfo, Holder, Nodes, OwnerToken};
 use crate::sys::mutex::lock;
+use crate::sys::timer::timeout;
 
 /// How long a look-up may take.
 const BUDGET: Duration = Duration::from_secs(1);
-/// After a look-up that found nothing, how long until the next one.
+/// How long the result of a look-up is used.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Most clients that are remembered.
 const MOST: usize = 1_000;
@@ -34,6 +35,20 @@ struct Known {
     is_pending: bool,
 }
 
+/// Remembers what the nodes told. What is known stays if they told nothing this time.
+fn remember(
+    known: &mut HashMap<ClientId, Known>,
+    client: ClientId,
+    info: Option<Arc<ClientInfo>>,
+    is_pending: bool,
+) {
+    let info = info.or_else(|| known.get(&client)?.info.clone());
+    if known.len() >= MOST && !known.contains_key(&client) {
+        known.clear();
+    }
+    known.insert(client, Known::new(info, is_pending));
+}
+
 impl Known {
     fn new(info: Option<Arc<ClientInfo>>, is_pending: bool) -> Known {
         Known {
@@ -43,9 +58,9 @@ impl Known {
         }
     }
 
-    /// Whether a look-up now would tell no more.
+    /// Returns whether another look-up is useless now.
     fn is_settled(&self) -> bool {
-        self.info.is_some() || !self.is_pending && self.asked.elapsed() < PAUSE
+        !self.is_pending && self.asked.elapsed() < PAUSE
     }
 }
 
@@ -58,7 +73,7 @@ impl Clients {
         }
     }
 
-    /// Returns whom the token belongs to. `None` if it does not tell: it is another library's.
+    /// Returns the holder that the token names. `None` if it names none.
     pub(crate) fn holder(&self, token: OwnerToken) -> Option<Holder> {
         let client = token.client()?;
         Some(Holder {
@@ -71,7 +86,7 @@ impl Clients {
         })
     }
 
-    /// Starts to look up whom the token belongs to, in the background, unless that is known.
+    /// Starts to look up the client that the token names, in the background, unless it is known.
     pub(crate) fn look_up(&self, token: OwnerToken) {
         let Some(client) = token.client().filter(|client| *client != self.context.client) else {
             return;
@@ -82,10 +97,7 @@ impl Clients {
             if known.get(&client).is_some_and(is_asked) {
                 return;
             }
-            if known.len() >= MOST {
-                known.clear();
-            }
-            known.insert(client, Known::new(None, true));
+            remember(&mut known, client, None, true);
         }
         let clients = self.clone();
         self.context.in_background(BUDGET, async move {
@@ -93,21 +105,24 @@ impl Clients {
         });
     }
 
-    /// Looks up whom the token belongs to. `None` if it does not tell. Takes a second at most.
+    /// Looks up the holder that the token names. `None` if it names none. Takes a second at most.
     pub(crate) async fn find(&self, token: OwnerToken) -> Option<Holder> {
         Some(self.identify(self.holder(token)?).await)
     }
 
-    /// Completes what is known of a holder. Takes a second at most.
+    /// Adds the description, if a node has it. Takes a second at most.
     pub(crate) async fn identify(&self, holder: Holder) -> Holder {
-        if holder.info.is_some() || holder.is_this_client {
+        if holder.is_this_client {
             return holder;
         }
         if !lock(&self.known)
             .get(&holder.client)
             .is_some_and(Known::is_settled)
         {
-            let _ = timeout(BUDGET, self.ask(holder.client)).await;
+            let asked = self.ask(holder.client);
+            if timeout(&self.context.runtime, BUDGET, asked).await.is_none() {
+                remember(&mut lock(&self.known), holder.client, None, false);
+            }
         }
         let info = lock(&self.known)
             .get(&holder.client)
@@ -126,6 +141,6 @@ impl Clients {
                 break;
             }
         }
-        lock(&self.known).insert(client, Known::new(info, false));
+        remember(&mut lock(&self.known), client, info, false);
     }
 }

@@ -109,8 +109,9 @@ pub enum AcquireError {
         attempts: u32,
         /// How long they took together.
         waited: Duration,
-        /// Who holds it. `None` if no quorum of nodes has the same owner's key, or its value does not tell: it is another
-        /// library's. The holder's description is looked up in the background; after a single attempt it may not be known yet.
+        /// The holder. `None` if no quorum of nodes has the same owner token, or it names no client: it is of quorlock 0.1, or of
+        /// another library. The holder's description is looked up in the background. After a single attempt, it may not be known
+        /// yet: see [`Redlock::identify`](crate::Redlock::identify).
         holder: Option<Holder>,
         /// The nodes' answers to the last attempt.
         votes: Votes,
@@ -211,6 +212,24 @@ pub enum ExtendError {
     /// The lease was released, or dropped.
     #[error("the lease was released or dropped, so it was not extended: acquire the lock again")]
     Released,
+}
+
+/// A detached lease was not attached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The lock's name or TTL is invalid for this manager. Nothing was sent.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No quorum confirmed. The lock may be held until its TTL is over; try again until then.
+    #[error("no quorum confirmed that the lock is still held; try again until its TTL is over: {votes}")]
+    NoQuorum {
+        /// The nodes' answers.
+        votes: Votes,
+    },
+    /// The lease is lost: it expired, was released, or another client holds the lock.
+    #[error(transparent)]
+    Lost(#[from] Lost),
 }
 
 /// A lease is lost: stop the work that it protects.

@@ -29,12 +29,14 @@ mod votes;
 mod waiting;
 
 pub use builder::RedlockBuilder;
-pub use error::{AcquireError, ConnectError, ExtendError, LossReason, Lost, ReleaseOutcome, RunError};
+pub use error::{
+    AcquireError, AttachError, ConnectError, ExtendError, LossReason, Lost, ReleaseOutcome, RunError,
+};
 pub use fence_gate::{FenceGate, StaleToken};
 /// The client library, for [`NodeConfig::from_fred`].
 pub use fred;
 pub use inspect::{Inspection, Leak, LockStatus, Locks, NodeInspection};
-pub use lease::{Lease, LeaseHandle};
+pub use lease::{DetachedLease, Lease, LeaseHandle, NotAHandle};
 pub use node::{ClientId, ClientInfo, Counter, Holder, KeyState, KeyValue};
 pub use options::{
     Backoff, ConfigError, Drift, MAX_CONNECT_TIMEOUT, MAX_NAME_BYTES, MAX_NODES, MAX_PREFIX_BYTES,

@@ -7,13 +7,14 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use tokio_util::sync::DropGuard;
 
+use crate::acquire::attach::Attach;
 use crate::acquire::{Acquire, SharedFailure};
 use crate::clients::Clients;
 use crate::context::Context;
-use crate::error::{AcquireError, RunError};
+use crate::error::{AcquireError, AttachError, ReleaseOutcome, RunError};
 use crate::inspect::{Inspection, Inspector, Locks};
 use crate::keys::cleanup::Cleanup;
-use crate::lease::{Lease, LeaseHandle};
+use crate::lease::{DetachedLease, Lease, LeaseHandle};
 use crate::node::{Fault, Holder, NodeState, Nodes, OwnerToken};
 use crate::options::{self, ConfigError, LockOptions, Wait};
 use crate::sys::running_calls::{End, RunningCalls};
@@ -23,7 +24,7 @@ use crate::waiting::{Queues, Retry};
 /// A set of independent Redis or Valkey masters that hold locks.
 ///
 /// Create one per process and clone it freely. Clones share one connection per node, and a second one while a task waits for
-/// another process, or a lease is renewed.
+/// another process, or a lease that was renewed is held.
 ///
 /// It uses the tokio runtime that it was connected on. Locks may be taken from other runtimes, and without one. When its
 /// runtime ends, leases can no longer be extended, and calls return an error.
@@ -121,7 +122,8 @@ impl Redlock {
         self.inner.nodes.iter().map(status).collect()
     }
 
-    /// Reads from all nodes who has a lock, without taking it. Nodes that do not answer within two seconds are faults.
+    /// Reads from all nodes who has a lock, without taking it. Takes three seconds at most: a node that does not answer within two
+    /// is a fault.
     ///
     /// The answer may be out of date when it arrives: use it to look, not to decide whether to write.
     ///
@@ -161,11 +163,13 @@ impl Redlock {
     /// Takes a lock away from its holder: deletes its keys where they hold `owner`, which [`inspect`](Self::inspect) has shown.
     /// Another holder's keys stay.
     ///
-    /// The lease of a holder that runs ends as [`Gone`](crate::LossReason::Gone): at once if it was renewed before (a third of the
-    /// TTL after the acquire), otherwise with its first renewal. A holder that hangs does not notice, and may go on to write
+    /// A lease with a watchdog ends as [`Gone`](crate::LossReason::Gone). It learns of the break at once if it was renewed before and
+    /// its client may subscribe, otherwise with its next renewal. A holder that hangs does not notice, and may go on to write
     /// when it wakes up: only a store that checks fencing tokens refuses that.
     ///
-    /// Returns what each node did. The lock is free once a quorum has deleted its key.
+    /// Returns each node's answer, after two seconds at most: [`Released`](crate::node::Reply::Released) if it deleted the key,
+    /// [`Missing`](crate::node::Reply::Missing), or [`Foreign`](crate::node::Reply::Foreign) for another owner's key. If less than
+    /// a quorum deleted it, the lease goes on, and sets the key again.
     ///
     /// # Errors
     /// [`ConfigError`] if the name is invalid.
@@ -181,7 +185,50 @@ impl Redlock {
         Ok(self.inspector().break_lock(key, owner).await)
     }
 
-    /// Asks the nodes how the holder describes itself, if that is not known yet. Takes a second at most.
+    /// Goes on with a lease that was [detached](Lease::detach), here or in another process: asks the nodes to keep the lock for its
+    /// TTL from now. The lease has the same fencing token.
+    ///
+    /// Use it in one process at a time. If two go on with one lease, both hold the lock.
+    ///
+    /// # Errors
+    /// [`AttachError::Lost`] if the lock is no longer this lease's; [`AttachError::NoQuorum`] if too few nodes answered.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nodes may keep the lock for longer.
+    pub async fn attach(&self, detached: &DetachedLease) -> Result<Lease, AttachError> {
+        self.detached(detached)?.attach().await
+    }
+
+    /// Releases a lease that was [detached](Lease::detach), here or in another process.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if its name or TTL is invalid for this manager.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the release goes on in the background.
+    pub async fn release_detached(&self, detached: &DetachedLease) -> Result<ReleaseOutcome, ConfigError> {
+        Ok(self.detached(detached)?.release().await)
+    }
+
+    fn detached<'a>(&'a self, detached: &'a DetachedLease) -> Result<Attach<'a>, ConfigError> {
+        let inner = &self.inner;
+        let options = LockOptions {
+            ttl: Some(detached.ttl()),
+            fencing: detached.fencing_token().is_some(),
+            ..inner.defaults.clone()
+        };
+        Ok(Attach {
+            nodes: &inner.nodes,
+            cleanup: &inner.cleanup,
+            queues: &inner.queues,
+            key: options::key(&inner.prefix, detached.resource())?,
+            settings: options.settings()?,
+            detached,
+        })
+    }
+
+    /// Returns the holder with its description, if a node has it. Takes a second at most. The nodes are not asked again for five
+    /// seconds.
     ///
     /// # Cancel safety
     /// Cancel safe.

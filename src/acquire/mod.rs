@@ -1,8 +1,9 @@
 //! From asking for a lock to having it: attempts (A1 to A6), and the waits between them (W1, W2).
 //!
 //! Entry points: [`Acquire::once`] and [`Acquire::queued`]. `split_vote.rs` has the verdict on an attempt, `certify.rs` the fencing
-//! token. This folder knows both sides: keys and leases, and waiting.
+//! token, `attach.rs` goes on with a lease of another process. This folder knows both sides: keys and leases, and waiting.
 
+pub(crate) mod attach;
 mod certify;
 mod split_vote;
 

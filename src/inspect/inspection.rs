@@ -1,6 +1,5 @@
 //! What the nodes have of one lock.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use crate::node::{Counter, Fault, Holder, KeyState, KeyValue, OwnerToken};
 use crate::protocol::quorum::quorum;
 
-/// What the nodes have of a lock.
+/// What all nodes have of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -16,13 +15,13 @@ pub struct Inspection {
     pub resource: Arc<str>,
     /// What all nodes together say.
     pub status: LockStatus,
-    /// Who holds it, or has keys on most of the nodes that have any. `None` if there are none, or they do not tell.
+    /// The client of [`owner`](Self::owner). `None` if there is no owner token, or it names no client.
     pub holder: Option<Holder>,
     /// Each node, in the order in which the nodes were configured.
     pub nodes: Vec<NodeInspection>,
 }
 
-/// What one node has of a lock.
+/// A node, and its answer to an inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeInspection {
@@ -36,13 +35,14 @@ pub struct NodeInspection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockStatus {
-    /// A quorum of nodes has no key.
+    /// A quorum of nodes answered without a key, and no node has one.
     Free,
-    /// A quorum of nodes has the same key.
+    /// A quorum of nodes has the same value under the key.
     Held,
-    /// Neither: an attempt is under way, or has left keys on some nodes. They expire, or are deleted.
+    /// There are keys, but no quorum can have the same one. An attempt is under way, or has left keys on some nodes: they expire, or
+    /// are deleted.
     Partial,
-    /// Too few nodes answered.
+    /// Too few nodes answered to tell.
     Unknown,
 }
 
@@ -51,8 +51,8 @@ impl fmt::Display for LockStatus {
         f.write_str(match self {
             LockStatus::Free => "free",
             LockStatus::Held => "held",
-            LockStatus::Partial => "keys on too few nodes",
-            LockStatus::Unknown => "unknown: too few nodes answered",
+            LockStatus::Partial => "not held by a quorum",
+            LockStatus::Unknown => "unknown, because too few nodes answered",
         })
     }
 }
@@ -68,18 +68,20 @@ impl Inspection {
         }
     }
 
-    /// Returns the owner token that most nodes have. `None` if none has one.
+    /// Returns the owner token of the key that a quorum of nodes has; if none has, the token on the most nodes, and one of them if
+    /// several are on equally many. `None` if there is no such token.
     pub fn owner(&self) -> Option<OwnerToken> {
-        let mut owners: BTreeMap<OwnerToken, usize> = BTreeMap::new();
-        for state in self.states() {
-            if let KeyValue::Owner(owner) = state.value {
-                *owners.entry(owner).or_default() += 1;
-            }
+        if self.status == LockStatus::Held {
+            return match most_common(self.states().map(|state| &state.value)) {
+                Some((KeyValue::Owner(owner), _)) => Some(*owner),
+                _ => None,
+            };
         }
-        owners
-            .into_iter()
-            .max_by_key(|(_, nodes)| *nodes)
-            .map(|(owner, _)| owner)
+        let owner = |state: &KeyState| match state.value {
+            KeyValue::Owner(owner) => Some(owner),
+            _ => None,
+        };
+        most_common(self.states().filter_map(owner)).map(|(owner, _)| owner)
     }
 
     /// Returns how many nodes have a key.
@@ -96,12 +98,15 @@ impl Inspection {
         longest.filter(|_| !endless)
     }
 
-    /// Returns the largest counter of fencing tokens. While the lock is held, that is normally its holder's token.
+    /// Returns the number that the counters of fencing tokens have reached on a quorum of nodes. While the lock is held, that is
+    /// its holder's token, unless another attempt is being counted. `None` if no quorum of nodes has a counter.
     pub fn counter(&self) -> Option<u64> {
-        self.states().filter_map(|state| state.counter?.value).max()
+        let mut counters: Vec<u64> = self.states().filter_map(|state| state.counter?.value).collect();
+        counters.sort_unstable_by(|a, b| b.cmp(a));
+        counters.get(quorum(self.nodes.len()) - 1).copied()
     }
 
-    /// Returns what nobody cleans up: keys and counters that stay until somebody deletes them.
+    /// Returns what does not belong on the nodes. An empty list: nothing.
     ///
     /// `retention` is whether counters are meant to expire, as they do by default.
     pub fn leaks(&self, retention: bool) -> Vec<Leak> {
@@ -125,12 +130,12 @@ impl Inspection {
         leaks
     }
 
-    fn states(&self) -> impl Iterator<Item = &KeyState> {
+    fn states(&self) -> impl Iterator<Item = &KeyState> + Clone {
         self.nodes.iter().filter_map(|node| node.key.as_ref().ok())
     }
 }
 
-/// Something that is left on nodes.
+/// Something that does not belong on the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Leak {
@@ -157,29 +162,33 @@ impl fmt::Display for Leak {
 
 fn status(nodes: &[NodeInspection]) -> LockStatus {
     let quorum = quorum(nodes.len());
-    let mut values: Vec<&KeyValue> = Vec::new();
-    let mut free = 0;
-    for node in nodes {
-        match &node.key {
-            Ok(KeyState {
-                value: KeyValue::Free,
-                ..
-            }) => free += 1,
-            Ok(state) => values.push(&state.value),
-            Err(_) => {}
-        }
+    let states = || nodes.iter().filter_map(|node| node.key.as_ref().ok());
+    let unanswered = nodes.len() - states().count();
+    let keys = || {
+        states()
+            .map(|state| &state.value)
+            .filter(|value| **value != KeyValue::Free)
+    };
+    let free = states().count() - keys().count();
+    let held = most_common(keys()).map_or(0, |(_, nodes)| nodes);
+    match () {
+        () if held >= quorum => LockStatus::Held,
+        // A minority of keys keeps no client from the lock.
+        () if free >= quorum && keys().next().is_some() => LockStatus::Partial,
+        () if free >= quorum => LockStatus::Free,
+        () if held + unanswered >= quorum || free + unanswered >= quorum => LockStatus::Unknown,
+        () => LockStatus::Partial,
     }
-    let most = |value: &&KeyValue| values.iter().filter(|other| other == &value).count();
-    match values.iter().map(most).max().unwrap_or(0) {
-        held if held >= quorum => LockStatus::Held,
-        _ if free >= quorum => match values.is_empty() {
-            true => LockStatus::Free,
-            // A minority of keys keeps nobody from the lock.
-            false => LockStatus::Partial,
-        },
-        _ if free + values.len() < quorum => LockStatus::Unknown,
-        _ => LockStatus::Partial,
-    }
+}
+
+/// Returns the most common value, and how often it occurs. `None` if there are no values.
+fn most_common<T: PartialEq>(values: impl Iterator<Item = T> + Clone) -> Option<(T, usize)> {
+    let count = |value: &T| values.clone().filter(|other| other == value).count();
+    values
+        .clone()
+        .map(|value| (count(&value), value))
+        .max_by_key(|(nodes, _)| *nodes)
+        .map(|(nodes, value)| (value, nodes))
 }
 
 #[cfg(test)]
@@ -212,16 +221,23 @@ mod tests {
             ([Some(&free), Some(&free), None], LockStatus::Free),
             ([Some(&free), Some(&free), Some(&a)], LockStatus::Partial),
             ([Some(&a), Some(&b), Some(&free)], LockStatus::Partial),
-            ([Some(&a), Some(&b), None], LockStatus::Partial),
-            ([Some(&a), Some(&free), None], LockStatus::Partial),
+            ([Some(&a), Some(&b), None], LockStatus::Unknown),
+            ([Some(&a), Some(&free), None], LockStatus::Unknown),
             ([Some(&a), None, None], LockStatus::Unknown),
             ([None, None, None], LockStatus::Unknown),
         ] {
             let keys = keys.map(|key| key.cloned());
             assert_eq!(inspection(&keys).status, expected, "{keys:?}");
         }
-        let owners = inspection(&[Some(b.clone()), Some(a), Some(b)]);
-        assert_eq!((owners.owner(), owners.keys()), (Some(2.into()), 3));
+        for (keys, owner) in [
+            ([&b, &a, &b], Some(2.into())),
+            ([&a, &other, &other], None),
+            ([&a, &free, &free], Some(1.into())),
+            ([&other, &free, &free], None),
+        ] {
+            let keys = keys.map(|key| Some(key.clone()));
+            assert_eq!(inspection(&keys).owner(), owner, "{keys:?}");
+        }
     }
 
     #[test]

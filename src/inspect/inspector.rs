@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
-use tokio::time::timeout;
 
 use super::inspection::{Inspection, NodeInspection};
 use crate::clients::Clients;
 use crate::context::Context;
 use crate::node::{Action, Fault, KeyState, Node, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, Request};
+use crate::sys::timer::timeout;
 use crate::votes::{NodeVote, Votes};
 
 /// How long a node may take to answer.
@@ -57,7 +57,7 @@ impl Inspector {
             let call = |node: &Arc<dyn Node>| node.call(request.clone(), BUDGET);
             self.nodes.iter().map(call).collect()
         };
-        let answers = join_all(calls.into_iter().map(in_time)).await;
+        let answers = join_all(calls.into_iter().map(|call| self.in_time(call))).await;
         let vote = |(node, answer): (&Arc<dyn Node>, _)| NodeVote {
             node: node.name().clone(),
             answer: Some(answer),
@@ -73,11 +73,11 @@ impl Inspector {
     }
 
     pub(super) async fn read(&self, node: usize, keys: Arc<[Arc<str>]>) -> Result<Vec<KeyState>, Fault> {
-        in_time(self.nodes[node].inspect(keys)).await
+        self.in_time(self.nodes[node].inspect(keys)).await
     }
-}
 
-pub(super) async fn in_time<T>(call: BoxFuture<'static, Result<T, Fault>>) -> Result<T, Fault> {
-    let late = |_| Err(Fault::Timeout { after: BUDGET });
-    timeout(BUDGET, call).await.unwrap_or_else(late)
+    pub(super) async fn in_time<T>(&self, call: BoxFuture<'static, Result<T, Fault>>) -> Result<T, Fault> {
+        let answer = timeout(&self.context.runtime, BUDGET, call).await;
+        answer.unwrap_or(Err(Fault::Timeout { after: BUDGET }))
+    }
 }

@@ -10,23 +10,26 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, Stream};
 
 use super::inspection::{Inspection, NodeInspection};
-use super::inspector::{Inspector, in_time};
+use super::inspector::Inspector;
 use crate::node::{Fault, KeyState, KeyValue};
 use crate::options::{COUNTER_SUFFIX, is_reserved, literal};
 
 /// The locks of all nodes under a prefix. Returned by [`Redlock::locks`](crate::Redlock::locks).
 ///
-/// A lock that is held all the time while it is listed is returned. A lock that is acquired or released meanwhile may be missed.
-/// It may be returned twice if a node fails meanwhile, or resizes its table of keys.
+/// A lock whose keys stay on the same nodes during the listing is returned. A lock may be missed if it is acquired, released or
+/// repaired meanwhile. It is returned twice if a node fails meanwhile, or resizes its table of keys.
+///
+/// A node that fails is no error: locks that only this node has are missing. Read [`faults`](Self::faults) after the last lock.
 pub struct Locks {
     inspector: Inspector,
-    /// Matches the keys of locks.
-    pattern: String,
-    /// Whether locks are listed that have nothing but a counter.
-    counters: bool,
-    /// The node that is being listed, and where its next page begins.
+    /// Matches the keys of locks; then, to list locks that have nothing but a counter, the keys of counters.
+    patterns: Vec<String>,
+    /// The node that is being listed, by which pattern, and where the next page begins.
     node: usize,
+    pattern: usize,
     from: u64,
+    /// The connection over which its list began. A server that has restarted would go on with another order of its keys.
+    connection: Option<u64>,
     faults: Vec<Option<Fault>>,
     ready: VecDeque<Inspection>,
 }
@@ -34,12 +37,15 @@ pub struct Locks {
 impl Locks {
     pub(crate) fn new(inspector: Inspector, pattern: &str, counters: bool) -> Locks {
         let faults = vec![None; inspector.nodes.len()];
+        let pattern = format!("{}{pattern}", literal(&inspector.prefix));
+        let of_counters = counters.then(|| format!("{pattern}{COUNTER_SUFFIX}"));
         Locks {
-            pattern: format!("{}{pattern}", literal(&inspector.prefix)),
             inspector,
-            counters,
+            patterns: [pattern].into_iter().chain(of_counters).collect(),
             node: 0,
+            pattern: 0,
             from: 0,
+            connection: None,
             faults,
             ready: VecDeque::new(),
         }
@@ -48,11 +54,13 @@ impl Locks {
     /// Returns the next lock; `None` after the last one.
     ///
     /// # Cancel safety
-    /// Cancel safe: a dropped call is repeated by the next one.
+    /// Cancel safe. If a call is dropped, the next one returns the same lock.
     pub async fn next(&mut self) -> Option<Inspection> {
         loop {
-            if let Some(lock) = self.ready.pop_front() {
-                return Some(self.inspector.with_holder(lock).await);
+            if let Some(lock) = self.ready.front().cloned() {
+                let lock = self.inspector.with_holder(lock).await;
+                self.ready.pop_front();
+                return Some(lock);
             }
             if self.node == self.inspector.nodes.len() {
                 return None;
@@ -69,31 +77,50 @@ impl Locks {
             .filter_map(|(name, fault)| Some((name, fault.as_ref()?)))
     }
 
-    /// Returns the same as a stream.
+    /// Turns the list into a stream. Its faults cannot be read then.
     pub fn into_stream(self) -> impl Stream<Item = Inspection> + Send {
         stream::unfold(self, async |mut locks| Some((locks.next().await?, locks)))
     }
 
     async fn read_page(&mut self) {
-        let node = self.node;
-        let page = in_time(self.inspector.nodes[node].scan(&self.pattern, self.from)).await;
+        let node = &self.inspector.nodes[self.node];
+        let connection = node.connection();
+        if self.from == 0 && self.pattern == 0 {
+            self.connection = connection;
+        }
+        let scan = node.scan(&self.patterns[self.pattern], self.from);
+        let page = match self.inspector.in_time(scan).await {
+            Ok(_) if self.connection != connection => Err(Fault::Disconnected {
+                reason: "connected anew during the list".into(),
+            }),
+            page => page,
+        };
         let page = match page {
             Ok(page) => page,
             Err(fault) => {
-                self.faults[node] = Some(fault);
-                (self.node, self.from) = (node + 1, 0);
-                return;
+                self.faults[self.node] = Some(fault);
+                return self.next_node();
             }
         };
-        let keys = self.keys_of_locks(&page.keys);
-        let new = self.without_listed(keys).await;
+        let new = self.without_listed(self.keys_of_locks(&page.keys)).await;
         let found = self.inspect(new).await;
         // Only now: a call that was dropped is repeated from here.
         self.ready.extend(found);
         match page.next {
             Some(next) => self.from = next,
-            None => (self.node, self.from) = (node + 1, 0),
+            None if self.pattern + 1 < self.patterns.len() => {
+                (self.pattern, self.from) = (self.pattern + 1, 0)
+            }
+            None => self.next_node(),
         }
+    }
+
+    fn next_node(&mut self) {
+        (self.node, self.pattern, self.from) = (self.node + 1, 0, 0);
+    }
+
+    fn counters(&self) -> bool {
+        self.patterns.len() > 1
     }
 
     /// Returns the keys of locks, each once. A counter stands for its lock.
@@ -101,20 +128,23 @@ impl Locks {
         let mut locks = BTreeSet::new();
         for key in keys {
             match key.strip_suffix(COUNTER_SUFFIX) {
-                Some(lock) if self.counters => drop(locks.insert(lock.into())),
-                Some(_) => {}
-                None if is_reserved(key) => {}
-                None => drop(locks.insert(key.clone())),
+                Some(lock) if self.pattern == 1 => drop(locks.insert(lock.into())),
+                None if self.pattern == 0 && !is_reserved(key) => drop(locks.insert(key.clone())),
+                _ => {}
             }
         }
-        // A prefix alone is no lock.
-        locks.retain(|lock: &Arc<str>| lock.len() > self.inspector.prefix.len());
+        // A prefix alone is no lock. A server that lies may list other keys.
+        locks.retain(|lock: &Arc<str>| self.resource(lock).is_some_and(|name| !name.is_empty()));
         locks.into_iter().collect()
     }
 
-    /// Returns the keys that no node has which was listed before: those were returned with it.
+    fn resource<'a>(&self, key: &'a str) -> Option<&'a str> {
+        key.strip_prefix(&*self.inspector.prefix)
+    }
+
+    /// Returns the keys of locks that were not returned yet: with a node that was listed before, or by this node's first pattern.
     async fn without_listed(&mut self, mut keys: Vec<Arc<str>>) -> Vec<Arc<str>> {
-        for earlier in 0..self.node {
+        for earlier in 0..self.node + self.pattern {
             if keys.is_empty() {
                 break;
             }
@@ -124,7 +154,11 @@ impl Locks {
             match self.inspector.read(earlier, keys.clone().into()).await {
                 Ok(states) => {
                     let mut states = states.iter();
-                    keys.retain(|_| !states.next().is_some_and(|state| self.is_listed(state)));
+                    let is_listed = |state: &KeyState| match earlier < self.node {
+                        true => self.is_listed(state),
+                        false => state.value != KeyValue::Free,
+                    };
+                    keys.retain(|_| !states.next().is_some_and(is_listed));
                 }
                 Err(fault) => self.faults[earlier] = Some(fault),
             }
@@ -134,7 +168,7 @@ impl Locks {
 
     /// Returns whether a node with this would list the lock.
     fn is_listed(&self, state: &KeyState) -> bool {
-        state.value != KeyValue::Free || self.counters && state.counter.is_some()
+        state.value != KeyValue::Free || self.counters() && state.counter.is_some()
     }
 
     async fn inspect(&mut self, keys: Vec<Arc<str>>) -> Vec<Inspection> {
@@ -162,8 +196,8 @@ impl Locks {
                 |node: &NodeInspection| node.key.as_ref().is_ok_and(|state| self.is_listed(state));
             // It may have gone since the page was read.
             if nodes.iter().any(is_listed) {
-                let resource = key[self.inspector.prefix.len()..].into();
-                found.push(Inspection::new(resource, nodes));
+                let resource = self.resource(key).unwrap_or(key);
+                found.push(Inspection::new(resource.into(), nodes));
             }
         }
         for (number, answer) in answers.into_iter().enumerate() {

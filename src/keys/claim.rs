@@ -83,8 +83,23 @@ impl Claim {
             owner,
             action,
         };
+        let mut claim = Claim::unsent(nodes, cleanup, key, owner, action, settings);
+        // After the claim was made, which cleans up: a user's implementation of `Node` may panic half way.
+        claim.acquire.send(|_| request.clone());
+        claim
+    }
+
+    /// Returns a claim whose acquire is not sent.
+    fn unsent(
+        nodes: &Nodes,
+        cleanup: &Cleanup,
+        key: Arc<str>,
+        owner: OwnerToken,
+        action: Action,
+        settings: &LockSettings,
+    ) -> Claim {
         let acquire = Round::new(nodes, settings.node_budget, cleanup.context());
-        let mut claim = Claim {
+        Claim {
             nodes: nodes.clone(),
             cleanup: cleanup.clone(),
             key,
@@ -101,10 +116,44 @@ impl Claim {
             release: None,
             given_up: None,
             observer: None,
+        }
+    }
+
+    /// Returns a claim on the keys of a lease that another process has detached. Deletes nothing until it is taken over.
+    pub(crate) fn of_detached(
+        nodes: &Nodes,
+        cleanup: &Cleanup,
+        key: Arc<str>,
+        owner: OwnerToken,
+        token: Option<FencingToken>,
+        settings: &LockSettings,
+    ) -> Claim {
+        let unsent = Action::Extend {
+            ttl: settings.ttl,
+            guarded: settings.guard.is_some(),
         };
-        // After the claim was made, which cleans up: a user's implementation of `Node` may panic half way.
-        claim.acquire.send(|_| request.clone());
+        let mut claim = Claim::unsent(nodes, cleanup, key, owner, unsent, settings);
+        (claim.token, claim.counters) = (token, vec![None; nodes.len()]);
+        claim.won_on = Some(Vec::new());
         claim
+    }
+
+    /// The keys are this claim's from now on, on whichever nodes they are.
+    pub(crate) fn take_over(&mut self, observer: Option<Arc<dyn ReleaseObserver>>) {
+        self.observer = observer;
+        let from = Instant::now();
+        let horizon = DeleteHorizon {
+            from,
+            connection: None,
+            is_sent_twice: false,
+        };
+        let nodes = 0..self.nodes.len();
+        self.won_on = Some(nodes.map(|node| PossibleKey { node, horizon }).collect());
+    }
+
+    /// Leaves the keys to another process: deletes nothing, and renews nothing.
+    pub(crate) fn detach(mut self) {
+        self.won_on = Some(Vec::new());
     }
 
     /// Returns when the acquire was sent.
@@ -294,7 +343,8 @@ impl Claim {
     /// Returns the deletion for one node. It carries the largest known counter, unless the node is known to have it (F4). So all
     /// counters agree afterwards, and the next acquire takes one round trip.
     fn release_request(&self, node: usize) -> Request {
-        let highest = self.counters.iter().flatten().max().copied();
+        // A lease that was taken over knows its token only.
+        let highest = self.counters.iter().copied().flatten().chain(self.token).max();
         let known = self.counters.get(node).copied().flatten();
         self.request(Action::Release {
             counter: highest.filter(|_| known != highest),

@@ -9,39 +9,39 @@ use crate::node::{Listener, Listening, OwnerToken, ReleaseNotice, ReleaseSink, W
 
 /// Listens to all nodes for deletions of one lease's keys, until it is dropped.
 pub(super) struct DeletionWatch {
-    announced: Arc<Announced>,
+    sink: Arc<DeletionSink>,
     _listening: Vec<Listening>,
 }
 
-struct Announced {
+struct DeletionSink {
     owner: OwnerToken,
     deletion: Notify,
 }
 
 impl DeletionWatch {
-    /// To be called within the manager's runtime.
+    /// Starts to listen. Call it within the manager's runtime.
     pub(super) fn of(lease: &LeaseState) -> DeletionWatch {
-        let announced = Arc::new(Announced {
+        let sink = Arc::new(DeletionSink {
             owner: lease.owner,
             deletion: Notify::new(),
         });
         let listen = |(number, node): (usize, &Arc<dyn crate::node::Node>)| {
-            node.listen(&lease.key, Listener::new(number, announced.clone()))
+            node.listen(&lease.key, Listener::new(number, sink.clone()))
         };
         let listening = lease.nodes().iter().enumerate().filter_map(listen).collect();
         DeletionWatch {
-            announced,
+            sink,
             _listening: listening,
         }
     }
 
     /// Waits until a node announces that a key of the lease was deleted. Any client that may publish can forge this. Cancel safe.
     pub(super) async fn announced(&self) {
-        self.announced.deletion.notified().await;
+        self.sink.deletion.notified().await;
     }
 }
 
-impl ReleaseSink for Announced {
+impl ReleaseSink for DeletionSink {
     /// A deletion that is missed shows in the next renewal.
     fn set_subscribed(&self, _: usize, _: bool) {}
 

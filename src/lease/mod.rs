@@ -1,10 +1,11 @@
 //! A held lock: deadline, loss signal, extension, release.
 //!
 //! Entry point: [`Lease`]. `state.rs` has the deadline and the end, `renew.rs` one renewal, `watchdog.rs` the task that renews,
-//! `deletion.rs` the news that another client has deleted the keys. This folder knows nothing of waiting: the lock has been
+//! `deletion.rs` listens for deletions by other clients, `detached.rs` is a lease that no process has. This folder knows nothing of waiting: the lock has been
 //! acquired. Rules: E, L, H5.
 
 mod deletion;
+mod detached;
 mod renew;
 pub(crate) mod state;
 mod watchdog;
@@ -20,6 +21,7 @@ use crate::error::{ExtendError, Lost, ReleaseOutcome};
 use crate::node::OwnerToken;
 use crate::protocol::token::FencingToken;
 use crate::votes::Votes;
+pub use detached::{DetachedLease, NotAHandle};
 use renew::renew;
 use state::LeaseState;
 
@@ -74,6 +76,24 @@ impl Lease {
     }
 }
 
+impl Lease {
+    /// Takes the lease out of this process's hands: it is neither renewed nor released any more, and its lock stays held until
+    /// its TTL is over. Another process may [go on with it](crate::Redlock::attach). Returns `None` if the lease had ended.
+    ///
+    /// For locks that outlive a process, such as the steps of a script. If no process goes on with it, the lock blocks the
+    /// resource for the rest of the TTL.
+    pub fn detach(self) -> Option<DetachedLease> {
+        let state = &self.handle.state;
+        state.end()?.detach();
+        Some(DetachedLease {
+            resource: state.resource.clone(),
+            owner: state.owner,
+            token: state.token,
+            ttl: state.settings.ttl,
+        })
+    }
+}
+
 impl Deref for Lease {
     type Target = LeaseHandle;
 
@@ -107,7 +127,7 @@ impl LeaseHandle {
         &self.state.resource
     }
 
-    /// Returns the value of the lock's keys on the nodes. Whoever knows it can delete them.
+    /// Returns the value of the lock's keys on the nodes. A client that knows it can delete them.
     pub fn owner(&self) -> OwnerToken {
         self.state.owner
     }

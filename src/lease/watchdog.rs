@@ -1,6 +1,7 @@
 //! The only long-lived task of a lease: renews it (E2), and ends it at its deadline.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::sleep_until;
 
@@ -8,15 +9,20 @@ use super::deletion::DeletionWatch;
 use super::renew::renew;
 use super::state::{LeaseState, Phase};
 
+/// Longest time after a renewal until an announced deletion causes the next one.
+const DOUBT: Duration = Duration::from_secs(1);
+
 /// Renews the lease until it ends.
 pub(crate) async fn watch(lease: Arc<LeaseState>) {
     let ttl = lease.settings.ttl;
     let mut changes = lease.subscribe();
     let mut jumps = lease.jumps();
     let mut next = lease.started + ttl / 3;
-    // Leases that are held for a moment only do not subscribe.
+    // `None` before the first renewal: short leases open no subscriptions.
     let mut deletion: Option<DeletionWatch> = None;
     let mut renewed = lease.started;
+    // A deletion was announced: also a lease whose deadline cannot move asks the nodes.
+    let mut is_doubted = false;
     let mut latest = lease.started + lease.settings.cap_at_max_hold(lease.settings.validity);
     loop {
         // First, so that no change after this is missed.
@@ -34,18 +40,21 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
             _ = changes.changed() => continue,
             // The timers have stood still, or the deadline has moved (R4).
             _ = jumps.changed() => continue,
-            // Another client says that it has deleted a key: the nodes tell whether that is true. Forged announcements cause no
-            // more renewals than failures do.
-            () = announced(deletion.as_ref()) => next = next.min(lease.now().max(renewed + ttl / 30)),
+            // Another client says that it has deleted a key: the nodes tell whether that is true. Forged announcements cause a
+            // renewal a second at most.
+            () = announced(deletion.as_ref()) => {
+                next = next.min(lease.now().max(renewed + (ttl / 30).min(DOUBT)));
+                is_doubted = true;
+            }
             // Lost at the deadline, whatever else happens (E3).
             () = sleep_until(lease.instant(deadline)) => lease.expire_if_due(),
-            () = sleep_until(lease.instant(next)), if !lease.is_capped() => {
+            () = sleep_until(lease.instant(next)), if !lease.is_capped() || is_doubted => {
                 let renewal = tokio::select! {
                     biased;
                     _ = changes.wait_for(|state| !matches!(state.phase, Phase::Held)) => return,
                     renewal = renew(&lease) => renewal,
                 };
-                renewed = lease.now();
+                (renewed, is_doubted) = (lease.now(), false);
                 next = match renewal {
                     // From when it was sent, so that slow answers do not add up (E2).
                     Ok(sent) => {

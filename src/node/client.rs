@@ -1,4 +1,4 @@
-//! Clients: who they are, and how they describe themselves on the nodes (H2).
+//! Clients: their numbers and descriptions (H1, H2).
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,9 +44,9 @@ pub struct ClientInfo {
     pub host: String,
     /// Its process id on that machine, or in its container.
     pub pid: u32,
-    /// The version of this library.
+    /// Its version of quorlock.
     pub version: String,
-    /// How many locks it held when it last told.
+    /// How many leases it held when it last registered, normally some seconds ago.
     pub locks: usize,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for ClientInfo {
     }
 }
 
-/// Who holds a lock, as far as its keys and the nodes tell.
+/// The holder of a lock, as far as its keys and the nodes tell.
 ///
 /// `Display` writes one line: `billing on db1 (pid 77), since 2026-11-29T21:40:03Z`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,26 +68,37 @@ pub struct Holder {
     pub since: SystemTime,
     /// Whether it is the client that asks: the same [`Redlock`](crate::Redlock), or a clone.
     pub is_this_client: bool,
-    /// How it describes itself. `None` if the nodes have not told yet, or the client does not tell.
+    /// Its description. `None` if no node has told it yet, or the client is anonymous.
     pub info: Option<Arc<ClientInfo>>,
+}
+
+impl Holder {
+    /// Returns the client in words: `billing on db1 (pid 77)`, `client 00000000ab` if no description is known, or `this process`.
+    pub fn name(&self) -> String {
+        match &self.info {
+            _ if self.is_this_client => "this process".to_owned(),
+            Some(info) => info.to_string(),
+            None => format!("client {}", self.client),
+        }
+    }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.info {
-            _ if self.is_this_client => f.write_str("this process")?,
-            Some(info) => info.fmt(f)?,
-            None => write!(f, "client {}", self.client)?,
-        }
-        write!(f, ", since {}", humantime::format_rfc3339_seconds(self.since))
+        write!(
+            f,
+            "{}, since {}",
+            self.name(),
+            humantime::format_rfc3339_seconds(self.since)
+        )
     }
 }
 
-/// This process, as other clients see it.
+/// This client, as other clients see it.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalClient {
     pub(crate) id: ClientId,
-    /// `None` if it does not tell who it is.
+    /// `None` if it is anonymous.
     pub(crate) info: Option<ClientInfo>,
 }
 

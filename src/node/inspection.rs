@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::owner::OwnerToken;
 
-/// What one node has of a lock.
+/// A lock's key and counter on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyState {

@@ -11,14 +11,17 @@ use super::client::ClientId;
 
 /// The value of a lock key: a UUID of version 7, one per attempt. It proves ownership.
 ///
-/// It is a capability, so `Debug` does not show it.
+/// It is a capability, so `Debug` does not show it. [`value`](Self::value) and the tool's `show` do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken(Uuid);
 
-/// Bits of a token behind its time: 12 and 62, around the version and the variant.
+// The parts of a token after its time: 74 bits, around version and variant.
 const CLIENT_BITS: u32 = 40;
 const COUNT_BITS: u32 = 12;
 const RANDOM_BITS: u32 = 22;
+
+/// The end of the year 9999.
+const LATEST_MILLIS: u64 = 253_402_300_799_999;
 
 impl OwnerToken {
     /// Returns a token of an unknown client, for tests.
@@ -34,27 +37,30 @@ impl OwnerToken {
 
     /// Returns the token with this value; `None` if it is no token.
     pub fn from_value(value: &str) -> Option<Self> {
-        // As it stands on the nodes, and in no other of the ways to write it.
-        let token = (value.len() == 36).then(|| Uuid::try_parse(value).ok())??;
+        // In lower case only, so that `value` returns the same text.
+        let is_written_so = value.len() == 36 && !value.bytes().any(|byte| byte.is_ascii_uppercase());
+        let token = is_written_so.then(|| Uuid::try_parse(value).ok())??;
         Some(OwnerToken(token))
     }
 
-    /// Returns when the attempt began, by its client's clock. `None` if the token does not tell: it is another library's.
+    /// Returns when the attempt began, by its client's clock. `None` if the token is no UUID of version 7: it is of quorlock 0.1, or of
+    /// another library. Of another library's UUID of version 7, the result means nothing.
     pub fn began(&self) -> Option<SystemTime> {
         let millis = (self.0.as_u128() >> 80) as u64;
-        self.tells().then(|| UNIX_EPOCH + Duration::from_millis(millis))
+        // Later times cannot be formatted. They are not of this library.
+        (self.is_ours() && millis <= LATEST_MILLIS).then(|| UNIX_EPOCH + Duration::from_millis(millis))
     }
 
-    /// Returns the client that made the attempt. `None` if the token does not tell: it is another library's.
+    /// Returns the client that made the attempt. `None`, or without meaning, as for [`began`](Self::began).
     pub fn client(&self) -> Option<ClientId> {
         let bits = self.0.as_u128();
         let high = (bits >> 64) as u64 & 0xfff;
         let low = (bits as u64 & (u64::MAX >> 2)) >> (COUNT_BITS + RANDOM_BITS);
-        self.tells()
+        self.is_ours()
             .then(|| ClientId::new(high << (CLIENT_BITS - 12) | low))
     }
 
-    fn tells(&self) -> bool {
+    fn is_ours(&self) -> bool {
         self.0.get_version_num() == 7 && self.0.get_variant() == Variant::RFC4122
     }
 
@@ -66,7 +72,7 @@ impl OwnerToken {
     }
 }
 
-/// By the random bits first: where votes are split, no client wins because its clock is behind (W3).
+/// Compares the random bits first. Otherwise a client whose clock is behind would win all split votes (W3).
 impl Ord for OwnerToken {
     fn cmp(&self, other: &Self) -> Ordering {
         let spread = |token: &Self| token.0.as_u128().rotate_right(RANDOM_BITS);
@@ -135,7 +141,7 @@ mod tests {
         for client in [0, 1, 0xff_ffff_ffff, 0xfe_dcba_9876] {
             let client = ClientId::new(client);
             let tokens = OwnerTokens::new(client);
-            for millis in [0, 1, 1_700_000_000_123, (1 << 48) - 1] {
+            for millis in [0, 1, 1_700_000_000_123, LATEST_MILLIS] {
                 let token = tokens.token(millis, u64::MAX);
                 assert_eq!(token.began(), Some(UNIX_EPOCH + Duration::from_millis(millis)));
                 assert_eq!(token.client(), Some(client));
@@ -147,6 +153,14 @@ mod tests {
             (OwnerToken::random().began(), OwnerToken::random().client()),
             (None, None)
         );
+    }
+
+    #[test]
+    fn texts_of_others_are_read_without_harm() {
+        let far = OwnerToken::from_value("ffffffff-ffff-7fff-bfff-ffffffffffff").unwrap();
+        assert_eq!(far.began(), None);
+        let shouted = OwnerTokens::new(ClientId::new(1)).next().value().to_uppercase();
+        assert_eq!(OwnerToken::from_value(&shouted), None);
     }
 
     #[test]

@@ -73,7 +73,21 @@ pub(super) fn decode(word: &str) -> Option<ClientInfo> {
     let mut info = ClientInfo::default();
     for field in word.split('&') {
         let (name, value) = field.split_once('=')?;
-        let text = || percent_decode_str(value).decode_utf8_lossy().into_owned();
+        // Another client wrote it: a terminal would act on control characters.
+        let shown = |c: char| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        };
+        let text = || {
+            percent_decode_str(value)
+                .decode_utf8_lossy()
+                .chars()
+                .map(shown)
+                .collect()
+        };
         match name {
             "name" => info.name = text(),
             "host" => info.host = text(),
@@ -103,7 +117,7 @@ mod tests {
     #[test]
     fn a_description_is_one_word_and_can_be_read() {
         let odd = ClientInfo {
-            name: "a b&c=d%20\n".into(),
+            name: "a b&c=d%20".into(),
             host: "höst".into(),
             pid: 7,
             version: "1".into(),
@@ -113,6 +127,12 @@ mod tests {
         assert!(!word.contains(|c: char| c.is_whitespace()), "{word}");
         assert_eq!(decode(&word), Some(odd));
         assert_eq!(decode(&format!("{word}&later=x")).map(|info| info.pid), Some(7));
+        let odd = ClientInfo {
+            name: "\u{1b}[2J\nx".into(),
+            ..ClientInfo::default()
+        };
+        let name = decode(&encode(Some(&odd), 0)).unwrap().name;
+        assert_eq!(name, "\u{fffd}[2J\u{fffd}x");
         let own = this_process(None);
         assert_eq!(readable(&encode(Some(&own), 0)), own.to_string());
         assert_eq!(this_process(Some("billing".into())).name, "billing");

@@ -5,6 +5,7 @@ mod thread;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
@@ -38,11 +39,20 @@ pub(crate) fn sleep_until(runtime: &Runtime, at: Instant) -> impl Future<Output 
     }
 }
 
+/// Returns the output of `work`. `None` if it takes longer than `limit`; it is dropped then.
+pub(crate) async fn timeout<W: Future>(runtime: &Runtime, limit: Duration, work: W) -> Option<W::Output> {
+    let over = sleep_until(runtime, Instant::now() + limit);
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = over => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::pin::Pin;
     use std::task::{Context, Waker};
-    use std::time::Duration;
 
     use super::*;
 

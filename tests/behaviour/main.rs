@@ -7,6 +7,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod detaching;
 mod drops;
 mod errors;
 mod exclusion;
@@ -41,6 +42,7 @@ const TESTS_AT_A_TIME: usize = 12;
 
 fn behaviours() -> Vec<Behaviour> {
     [
+        detaching::behaviours(),
         drops::behaviours(),
         errors::behaviours(),
         exclusion::behaviours(),

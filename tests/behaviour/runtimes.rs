@@ -180,6 +180,16 @@ async fn a_lock_needs_no_timers_where_it_is_used(world: &World) {
             assert!(lease.extend().await.is_ok());
             assert_eq!(lease.release().await, ReleaseOutcome::Released);
             assert_eq!(lock().run(|_| async { 7 }).await.unwrap(), 7);
+            let detached = lock().acquire().await.unwrap().detach().unwrap();
+            let lease = redlock.attach(&detached).await.unwrap();
+            assert_eq!(
+                redlock.inspect(&resource).await.unwrap().owner(),
+                Some(lease.owner())
+            );
+            assert!(redlock.locks(&resource).next().await.is_some());
+            let broken = redlock.break_lock(&resource, lease.owner()).await.unwrap();
+            assert!(broken.yes() >= broken.quorum(), "{broken}");
+            assert_eq!(lease.release().await, ReleaseOutcome::AlreadyGone);
             let lease = lock()
                 .max_hold(Duration::from_millis(20))
                 .acquire()

@@ -5,6 +5,7 @@
 mod bench;
 #[path = "../common/mod.rs"]
 mod common;
+mod detached;
 mod holders;
 mod interrupts;
 mod losing;

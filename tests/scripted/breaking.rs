@@ -31,6 +31,20 @@ async fn the_holder_of_a_broken_lock_and_the_next_waiter_learn_of_it_at_once() {
     }
 }
 
+/// The deadline of such a lease cannot move, so it is not renewed any more. It asks the nodes all the same.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_has_reached_max_hold_learns_of_a_break() {
+    let servers = servers(3);
+    let (holder, operator) = (manager(&servers), manager(&servers));
+    let lock = holder.lock("job").ttl(ms(30_000)).max_hold(ms(35_000));
+    let lease = lock.acquire().await.unwrap();
+    sleep(ms(25_000)).await;
+    let broken = Instant::now();
+    operator.break_lock("job", lease.owner()).await.unwrap();
+    assert!(matches!(lease.lost().await.reason, LossReason::Gone(_)));
+    assert!(broken.elapsed() <= ms(BOTH_WAYS), "{:?}", broken.elapsed());
+}
+
 /// A lease that is held for a moment only keeps no connections.
 #[tokio::test(start_paused = true)]
 async fn before_its_first_renewal_a_holder_does_not_subscribe() {
@@ -83,6 +97,6 @@ async fn forged_deletions_neither_end_a_lease_nor_flood_the_nodes() {
     }
     assert!(lease.is_held());
     let renewals = servers[0].executed() - before;
-    // 10 s, in thirtieths of the TTL.
+    // One a second, for 10 s.
     assert!((5..=12).contains(&renewals), "{renewals}");
 }

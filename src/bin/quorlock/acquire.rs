@@ -70,7 +70,7 @@ async fn report_obstacle(
         *holder = Some(redlock.identify(known).await);
     }
     let held = match &first {
-        Obstacle::Held(votes, holder) => Some((votes.clone(), holder.clone())),
+        Obstacle::Held(votes, _) => Some(votes.clone()),
         Obstacle::NoQuorum(_) => None,
     };
     let mut reported = first;
@@ -82,7 +82,8 @@ async fn report_obstacle(
         sleep(POLL_INTERVAL).await;
         let now = match (too_few(redlock), &held) {
             (Some(words), _) => Obstacle::NoQuorum(words),
-            (None, Some((votes, holder))) => Obstacle::Held(votes.clone(), holder.clone()),
+            // Another client may hold it by now.
+            (None, Some(votes)) => Obstacle::Held(votes.clone(), None),
             // Enough nodes are up. Only the acquire shows whether the lock is held.
             (None, None) => continue,
         };

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use quorlock::DetachedLease;
+
 use crate::exit;
 
 /// Runs commands under a lock held on a quorum of independent Redis or Valkey masters (Redlock).
@@ -21,6 +23,9 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Acquire(Acquire),
+    Extend(Extend),
+    Release(Release),
     Status(Status),
     Locks(Locks),
     Show(Show),
@@ -74,15 +79,8 @@ pub(crate) struct Run {
     /// Use five local Redis masters, started for this run only. For trials: the lock excludes no other run
     #[arg(long, conflicts_with = "node")]
     pub(crate) testbed: bool,
-    /// The TTL, from 40ms to 365days: how long a crash of this machine leaves the lock held. Renewed every third of it
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
-    pub(crate) ttl: Duration,
-    /// How long to wait for the lock: a duration, or "forever" (for a holder or the restart guard, not for an outage)
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = Wait::parse)]
-    pub(crate) wait: Wait,
-    /// Try once, without waiting
-    #[arg(long, conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) lock: Locking,
     /// Time between TERM and KILL when the lease is lost [default: 5s, at most a quarter of the TTL and of --max-hold]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) kill_after: Option<Duration>,
@@ -96,15 +94,32 @@ pub(crate) struct Run {
     /// End the command and release the lock after this time
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
-    /// The prefix of the lock's key on the nodes. An empty one shares locks with other Redlock clients
-    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
-    pub(crate) key_prefix: String,
-    /// The name by which other clients and `quorlock locks` know this run [default: quorlock run, and the command]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
+    /// The command, after "--"
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How to acquire a lock.
+#[derive(Debug, Args)]
+pub(crate) struct Locking {
+    /// The TTL, up to 365days: how long the lock stays held after a crash of this machine
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Duration,
+    /// How long to wait for the lock: a duration, or "forever" (for a holder or the restart guard, not for an outage)
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = Wait::parse)]
+    pub(crate) wait: Wait,
+    /// Try once, without waiting
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
     /// Exit with this code, instead of 75, if the lock is held by another client
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::HELD, hide_default_value = true)]
     pub(crate) conflict_exit_code: u8,
+    /// The name by which other clients and `quorlock locks` know this run [default: quorlock run PROGRAM]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The prefix of the lock's key on the nodes. An empty one shares locks with other Redlock clients
+    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    pub(crate) key_prefix: String,
     /// Acquire the lock without a fencing token, as other Redlock clients do. QUORLOCK_FENCING_TOKEN is then not set
     #[arg(long)]
     pub(crate) no_fencing: bool,
@@ -119,9 +134,54 @@ pub(crate) struct Run {
     /// Use nodes whose memory has just begun, although they may have forgotten locks that are still held
     #[arg(long, conflicts_with = "guard_window")]
     pub(crate) no_restart_guard: bool,
-    /// The command, after "--"
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
+}
+
+/// Acquire a lock, and leave it to later steps of a script
+///
+/// Prints a handle, and ends. No process stays behind, and nothing renews the lock: it stays held until its TTL is over, or until
+/// `quorlock release`. Any machine with the handle can extend or release it. Keep it secret: it proves ownership.
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_ACQUIRE)]
+pub(crate) struct Acquire {
+    /// The lock's name
+    pub(crate) resource: String,
+    #[command(flatten)]
+    pub(crate) nodes: Nodes,
+    #[command(flatten)]
+    pub(crate) lock: Locking,
+    /// Print a line for the shell to evaluate: QUORLOCK_HANDLE, QUORLOCK_RESOURCE, QUORLOCK_FENCING_TOKEN
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) export: bool,
+}
+
+/// Keep a lock of `quorlock acquire` for another TTL
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_EXTEND)]
+pub(crate) struct Extend {
+    #[command(flatten)]
+    pub(crate) handle: Handle,
+}
+
+/// Release a lock of `quorlock acquire`
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_RELEASE)]
+pub(crate) struct Release {
+    #[command(flatten)]
+    pub(crate) handle: Handle,
+}
+
+/// A handle, and where its lock is.
+#[derive(Debug, Args)]
+pub(crate) struct Handle {
+    /// What `quorlock acquire` has printed. Without it, the variable QUORLOCK_HANDLE is used, which keeps it out of the process
+    /// list
+    #[arg(env = "QUORLOCK_HANDLE", hide_env_values = true)]
+    pub(crate) handle: DetachedLease,
+    #[command(flatten)]
+    pub(crate) existing: Existing,
+    /// How long a node gives no locks after its memory began: as for acquire [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) guard_window: Option<Duration>,
 }
 
 /// The nodes, and how to connect to them.
@@ -185,9 +245,7 @@ pub(crate) struct Existing {
 
 /// List the locks on the nodes: who holds them, since when, for how long, on how many nodes
 ///
-/// Takes no lock, and changes nothing. Locks are printed as they are found, in no order. Needs the right +scan.
-///
-/// Exits with 0 if a quorum of nodes was listed, otherwise with 69.
+/// Takes no lock, and changes no lock's key. Locks are printed as they are found, in no order. Needs the right +scan.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_LOCKS)]
 pub(crate) struct Locks {
@@ -199,8 +257,8 @@ pub(crate) struct Locks {
     /// Sum up by holder
     #[arg(long)]
     pub(crate) holders: bool,
-    /// List only what stays until somebody deletes it: keys without an expiry, keys on too few nodes, data that is no lock,
-    /// counters of fencing tokens without an expiry
+    /// List only what needs a look: keys without an expiry, keys on too few nodes, data that is no lock, counters of fencing
+    /// tokens without an expiry
     #[arg(long, conflicts_with = "holders")]
     pub(crate) leaked: bool,
     /// With --leaked: counters without an expiry are meant to be there (--counter-retention forever)
@@ -210,7 +268,7 @@ pub(crate) struct Locks {
 
 /// Show who holds a lock, and what each node has of it
 ///
-/// Takes no lock, and changes nothing.
+/// Takes no lock, and changes no lock's key.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_SHOW)]
 pub(crate) struct Show {

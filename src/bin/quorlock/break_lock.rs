@@ -3,12 +3,12 @@
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use quorlock::node::{Fault, OwnerToken, Reply};
-use quorlock::{Inspection, LockStatus, Redlock, Votes};
+use quorlock::{LockStatus, NodeVote, Redlock, Votes};
 use serde_json::json;
 
 use crate::args::Break;
 use crate::exit::{self, Failure};
-use crate::report::Report;
+use crate::report::{Report, escape_control_characters};
 use crate::show::{connect, text};
 use crate::{fault, out};
 
@@ -17,9 +17,9 @@ pub(crate) async fn break_lock(arguments: Break, report: &Report) -> Result<u8, 
     let redlock = connect(&arguments.existing).await?;
     let owner = match given {
         Some(owner) => owner,
-        None => match confirmed(&redlock, &arguments.resource).await? {
-            Confirmed::Owner(owner) => owner,
-            Confirmed::End(code) => return Ok(code),
+        None => match confirmed(&redlock, &arguments.resource, report).await? {
+            Some(owner) => owner,
+            None => return Ok(exit::OK),
         },
     };
     let votes = redlock
@@ -38,11 +38,11 @@ pub(crate) async fn break_lock(arguments: Break, report: &Report) -> Result<u8, 
             json!({"resource": resource, "owner": owner.value(), "outcome": outcome.name(), "nodes": nodes})
         },
         || {
-            let mut text = format!("{resource}: {}\n", outcome.words(&votes));
-            for vote in votes.iter() {
-                text.push_str(&format!("  {}: {}\n", vote.node, words(vote.answer.as_ref())));
-            }
-            text
+            let mut lines = vec![format!("{resource}: {}", outcome.words(&votes))];
+            let node = |vote: &NodeVote| format!("  {}: {}", vote.node, words(vote.answer.as_ref()));
+            lines.extend(votes.iter().map(node));
+            let line = |line: &String| escape_control_characters(line) + "\n";
+            lines.iter().map(line).collect()
         },
     )?;
     Ok(outcome.code())
@@ -54,13 +54,12 @@ fn owner(text: &str) -> Result<OwnerToken, Failure> {
     })
 }
 
-enum Confirmed {
-    Owner(OwnerToken),
-    End(u8),
-}
-
-/// Shows the holder, and asks whether to go on.
-async fn confirmed(redlock: &Redlock, resource: &str) -> Result<Confirmed, Failure> {
+/// Shows the holder, and asks whether to go on. Returns its owner token; `None` if there is nothing to break, or the answer is no.
+async fn confirmed(
+    redlock: &Redlock,
+    resource: &str,
+    report: &Report,
+) -> Result<Option<OwnerToken>, Failure> {
     let lock = redlock.inspect(resource).await.map_err(Failure::usage)?;
     let owner = match (lock.status, lock.owner()) {
         (LockStatus::Unknown, _) => {
@@ -71,13 +70,15 @@ async fn confirmed(redlock: &Redlock, resource: &str) -> Result<Confirmed, Failu
         }
         (_, Some(owner)) => owner,
         (_, None) if lock.keys() == 0 => {
-            eprint!("{}", text(&lock));
-            return Ok(Confirmed::End(exit::OK));
+            let document = || json!({"resource": resource, "owner": null, "outcome": Outcome::Nothing.name(), "nodes": []});
+            out::print(report, document, || text(&lock))?;
+            return Ok(None);
         }
         (_, None) => {
-            return Err(Failure::usage(
-                "the key is no lock of this library: quorlock does not delete it; use redis-cli if that is what you want",
-            ));
+            return Err(Failure::usage(format!(
+                "{resource:?} holds no owner token, so quorlock does not delete it: find out whose data it is, then DEL its key on \
+                 each node (`quorlock show` names them)"
+            )));
         }
     };
     if !stdin().is_terminal() || !stderr().is_terminal() {
@@ -85,19 +86,24 @@ async fn confirmed(redlock: &Redlock, resource: &str) -> Result<Confirmed, Failu
             "not on a terminal, so nobody can be asked: look at `quorlock show {resource}`, and give its owner with --owner"
         )));
     }
-    match ask(&lock) {
-        true => Ok(Confirmed::Owner(owner)),
-        false => Ok(Confirmed::End(exit::OK)),
+    let question = format!(
+        "{}A holder that runs loses the lock. A holder that hangs may go on to write when it wakes up.\nBreak it? [y/N] ",
+        text(&lock)
+    );
+    // On a thread of its own: the connections go on meanwhile.
+    if tokio::task::spawn_blocking(move || ask(&question))
+        .await
+        .unwrap_or(false)
+    {
+        return Ok(Some(owner));
     }
+    eprintln!("not broken");
+    Ok(None)
 }
 
-fn ask(lock: &Inspection) -> bool {
+fn ask(question: &str) -> bool {
     let mut out = stderr().lock();
-    let _ = write!(
-        out,
-        "{}A holder that is alive loses the lock. One that hangs may go on to write when it wakes up.\nBreak it? [y/N] ",
-        text(lock)
-    );
+    let _ = out.write_all(question.as_bytes());
     let _ = out.flush();
     let mut answer = String::new();
     let read = stdin().lock().read_line(&mut answer);
@@ -109,6 +115,8 @@ fn ask(lock: &Inspection) -> bool {
 enum Outcome {
     /// A quorum of nodes has deleted the key, or had none.
     Broken,
+    /// A quorum of nodes had no key, and none had this owner's.
+    Nothing,
     /// Too many nodes hold another owner's key.
     OtherOwner,
     /// Too few nodes answered.
@@ -126,6 +134,7 @@ impl Outcome {
         let gone = count(|reply| matches!(reply, Reply::Released { .. } | Reply::Missing));
         let other = count(|reply| matches!(reply, Reply::Foreign));
         match votes.quorum() {
+            quorum if gone >= quorum && votes.yes() == 0 => Outcome::Nothing,
             quorum if gone >= quorum => Outcome::Broken,
             quorum if votes.iter().count() - other < quorum => Outcome::OtherOwner,
             _ => Outcome::Unclear,
@@ -135,6 +144,7 @@ impl Outcome {
     fn name(self) -> &'static str {
         match self {
             Outcome::Broken => "broken",
+            Outcome::Nothing => "nothing_to_break",
             Outcome::OtherOwner => "other_owner",
             Outcome::Unclear => "unclear",
         }
@@ -143,15 +153,14 @@ impl Outcome {
     fn words(self, votes: &Votes) -> String {
         let (deleted, nodes) = (votes.yes(), votes.iter().count());
         match self {
-            Outcome::Broken if deleted == 0 => {
-                "there was nothing to break: no node has this owner's key".to_owned()
-            }
+            Outcome::Nothing => "there was nothing to break: no node has this owner's key".to_owned(),
             Outcome::Broken => format!("broken: deleted on {deleted} of {nodes} nodes"),
             Outcome::OtherOwner => {
                 "not broken: another owner holds it by now; look again with `quorlock show`".to_owned()
             }
             Outcome::Unclear => format!(
-                "not known to be broken: deleted on {deleted} of {nodes} nodes, {} needed",
+                "not known to be broken: deleted on {deleted} of {nodes} nodes, {} needed. Run the same command again: until a quorum has \
+                 deleted it, a running holder sets its key again",
                 votes.quorum()
             ),
         }
@@ -159,7 +168,7 @@ impl Outcome {
 
     fn code(self) -> u8 {
         match self {
-            Outcome::Broken => exit::OK,
+            Outcome::Broken | Outcome::Nothing => exit::OK,
             Outcome::OtherOwner => exit::HELD,
             Outcome::Unclear => exit::NO_QUORUM,
         }

@@ -178,7 +178,7 @@ impl Event<'_> {
                     }
                     LossReason::Gone(votes) => {
                         format!(
-                            "lost {resource}: stopping the command; a quorum of nodes no longer has the lock: {votes}"
+                            "lost {resource}: stopping the command; a quorum of nodes no longer has the lock (broken by an operator, deleted, or lost by the nodes): {votes}"
                         )
                     }
                     LossReason::Expired { .. } if paused.is_some() => {
@@ -398,7 +398,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 /// Formats an instant as RFC 3339.
-fn at(instant: Instant) -> String {
+pub(crate) fn at(instant: Instant) -> String {
     let (now, wall) = (Instant::now(), SystemTime::now());
     let moment = match instant.checked_duration_since(now) {
         Some(ahead) => wall.checked_add(ahead),

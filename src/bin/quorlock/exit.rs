@@ -35,6 +35,31 @@ Exit codes:
   127  the command was not found
   128+n  quorlock itself got signal n before the command ran";
 
+pub(crate) const OF_ACQUIRE: &str = "\
+Exit codes:
+    0  the lock was acquired
+    2  usage error: options, URLs, durations, the lock's name
+   69  no quorum of nodes is in reach and gives locks
+   75  the lock is held by another client (-E sets another code)
+   78  a node may not vote, or other clients use another list of nodes
+  128+n  quorlock got signal n; nothing is locked";
+
+pub(crate) const OF_EXTEND: &str = "\
+Exit codes:
+    0  the lock is held for another TTL
+    2  usage error: options, URLs, the handle
+   69  no quorum of nodes confirmed it; the lock may be held until its TTL is over
+   78  a node may not vote, or other clients use another list of nodes
+   79  the lease was lost: it expired, was released, or another client holds the lock";
+
+pub(crate) const OF_RELEASE: &str = "\
+Exit codes:
+    0  the lock was released
+    2  usage error: options, URLs, the handle
+   69  too few nodes answered; the lock ends when its TTL is over
+   78  a node may not vote
+   79  the lease had ended before: another client may have held the lock meanwhile";
+
 pub(crate) const OF_STATUS: &str = "\
 Exit codes:
     0  a quorum of nodes gives locks
@@ -51,7 +76,7 @@ Exit codes:
 
 pub(crate) const OF_SHOW: &str = "\
 Exit codes:
-    0  a quorum of nodes answered: the lock is free or held
+    0  a quorum of nodes answered; the output says whether the lock is held
     2  usage error: options, URLs, the lock's name
    69  too few nodes are in reach
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";
@@ -59,7 +84,7 @@ Exit codes:
 pub(crate) const OF_BREAK: &str = "\
 Exit codes:
     0  the lock was broken, or there was nothing to break, or the answer was no
-    2  usage error: options, URLs, the lock's name; no terminal to ask on, and no --owner
+    2  usage error: options, URLs, the lock's name; no terminal to ask on, and no --owner; the key is no owner token
    69  too few nodes are in reach: the lock may still be held
    75  another owner holds the lock by now: nothing was deleted there
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";

@@ -1,7 +1,7 @@
 //! A lock and its holder, for people and for programs.
 
 use std::fmt::Write as _;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use quorlock::node::Fault;
 use quorlock::{Holder, Inspection, KeyState, KeyValue, LockStatus, NodeInspection};
@@ -10,21 +10,32 @@ use serde_json::{Value, json};
 use crate::event::{millis, short};
 use crate::fault;
 
-/// Returns the holder, and for how long it has held the lock by this machine's clock.
+/// Returns the holder in words, with the time since its attempt began, by this machine's clock.
 pub(crate) fn words(holder: &Holder) -> String {
+    format!("{}, since {}", name(holder), since(holder))
+}
+
+pub(crate) fn name(holder: &Holder) -> String {
+    holder.name()
+}
+
+pub(crate) fn since(holder: &Holder) -> String {
+    let since = humantime::format_rfc3339_seconds(holder.since);
     let ago = SystemTime::now().duration_since(holder.since).ok();
     // Whole seconds: the clocks of two machines differ.
-    let ago = ago.map(|ago| std::time::Duration::from_secs(ago.as_secs()));
-    match ago.filter(|ago| !ago.is_zero()) {
-        Some(ago) => format!("{holder} ({} ago)", short(ago)),
-        None => holder.to_string(),
-    }
+    let ago = ago
+        .map(|ago| Duration::from_secs(ago.as_secs()))
+        .filter(|ago| !ago.is_zero());
+    ago.map_or_else(
+        || since.to_string(),
+        |ago| format!("{since} ({} ago)", short(ago)),
+    )
 }
 
 pub(crate) fn document(holder: &Holder) -> Value {
     let info = holder.info.as_deref();
     json!({
-        "client": holder.client.to_string(), "since": time(holder.since), "is_this_process": holder.is_this_client,
+        "client": holder.client.to_string(), "since": time(holder.since), "is_this_client": holder.is_this_client,
         "name": info.map(|info| &info.name), "host": info.map(|info| &info.host), "pid": info.map(|info| info.pid),
         "version": info.map(|info| &info.version), "locks": info.map(|info| info.locks),
     })
@@ -34,8 +45,9 @@ pub(crate) fn document(holder: &Holder) -> Value {
 pub(crate) fn line(lock: &Inspection) -> String {
     let mut line = match (lock.status, &lock.holder) {
         (LockStatus::Held, Some(holder)) => format!("held by {}", words(holder)),
-        (LockStatus::Held, None) => "held by a client of another library".to_owned(),
-        (status, Some(holder)) => format!("{status}, by {}", words(holder)),
+        (LockStatus::Held, None) if wrong_type(lock) => "not usable: data that is no lock".to_owned(),
+        (LockStatus::Held, None) => "held by an unknown client (quorlock 0.1, or another library)".to_owned(),
+        (status, Some(holder)) => format!("{status}; keys of {}", words(holder)),
         (status, None) => status.to_string(),
     };
     if lock.keys() > 0 {
@@ -46,9 +58,19 @@ pub(crate) fn line(lock: &Inspection) -> String {
         let _ = write!(line, ", {end}, on {} of {} nodes", lock.keys(), lock.nodes.len());
     }
     if let Some(counter) = lock.counter() {
-        let _ = write!(line, ", token {counter}");
+        let last = if lock.status == LockStatus::Held {
+            ""
+        } else {
+            "last "
+        };
+        let _ = write!(line, ", {last}token {counter}");
     }
     line
+}
+
+fn wrong_type(lock: &Inspection) -> bool {
+    let mut states = lock.nodes.iter().filter_map(|node| node.key.as_ref().ok());
+    states.any(|state| state.value == KeyValue::WrongType)
 }
 
 /// Returns the object for programs.

@@ -1,7 +1,6 @@
 //! `quorlock locks`: lists the locks on the nodes, and who holds them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use quorlock::{ClientId, Holder, Inspection, Leak, LockStatus};
@@ -15,8 +14,8 @@ use crate::report::{Report, escape_control_characters};
 use crate::show::connect;
 use crate::{holder, out};
 
-/// Most examples of locks without a known holder that are summed up as one.
-const UNKNOWN: &str = "clients of other libraries";
+/// Stands for all holders that their keys do not name.
+const UNKNOWN: &str = "clients that their keys do not name (quorlock 0.1, or another library)";
 
 pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failure> {
     let redlock = connect(&arguments.existing).await?;
@@ -32,15 +31,17 @@ pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failu
             if leaks.is_empty() {
                 continue;
             }
-            out::print(
+            if !out::print_one(
                 report,
                 || leak_document(&lock, &leaks),
                 || leak_line(&lock, &leaks),
-            )?;
+            )? {
+                return Ok(exit::OK);
+            }
         } else if arguments.holders {
             holders.count(&lock);
-        } else {
-            out::print(report, || holder::lock_document(&lock), || line(&lock))?;
+        } else if !out::print_one(report, || holder::lock_document(&lock), || line(&lock))? {
+            return Ok(exit::OK);
         }
         found += 1;
     }
@@ -61,7 +62,10 @@ pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failu
     if !faults.is_empty() {
         report.event(&Event::Log {
             weight: Weight::Warning,
-            text: &format!("some nodes were not listed to the end: {}", faults.join("; ")),
+            text: &format!(
+                "some nodes were not read to the end, so locks may be missing (the user needs +scan): {}",
+                faults.join("; ")
+            ),
         });
     }
     if nodes - faults.len() < quorum(nodes) {
@@ -79,17 +83,15 @@ pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failu
 }
 
 fn line(lock: &Inspection) -> String {
-    format!(
-        "{}: {}\n",
-        escape_control_characters(&lock.resource),
-        holder::line(lock)
-    )
+    escape_control_characters(&format!("{}: {}", lock.resource, holder::line(lock)))
+        + "
+"
 }
 
 fn leak_line(lock: &Inspection, leaks: &[Leak]) -> String {
     let leaks: Vec<String> = leaks.iter().map(Leak::to_string).collect();
-    let name = escape_control_characters(&lock.resource);
-    format!("{name}: {}; {}\n", leaks.join("; "), holder::line(lock))
+    let line = format!("{}: {}; {}", lock.resource, leaks.join("; "), holder::line(lock));
+    escape_control_characters(&line) + "\n"
 }
 
 fn leak_document(lock: &Inspection, leaks: &[Leak]) -> Value {
@@ -146,12 +148,14 @@ impl Holders {
 }
 
 fn holder_line(holder: Option<&Holder>, count: u64) -> String {
-    let who: Arc<str> = holder.map_or_else(|| UNKNOWN.into(), |holder| holder::words(holder).into());
     let plural = if count == 1 { "" } else { "s" };
-    let since = if holder.is_some() { ", the oldest" } else { "" };
+    let Some(holder) = holder else {
+        return format!("{UNKNOWN}: {count} lock{plural}\n");
+    };
+    let (name, since) = (holder::name(holder), holder::since(holder));
     format!(
-        "{count} lock{plural}{since}: {}\n",
-        escape_control_characters(&who)
+        "{}: {count} lock{plural}, the oldest since {since}\n",
+        escape_control_characters(&name)
     )
 }
 

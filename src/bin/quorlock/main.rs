@@ -3,9 +3,9 @@
 //! | file | |
 //! |---|---|
 //! | `args.rs` | the command line |
-//! | `run.rs`, `status.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `bench/`, `testbed.rs` | one subcommand each |
+//! | `run.rs`, `detached.rs`, `status.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `bench/`, `testbed.rs` | one subcommand each |
 //! | `nodes.rs`, `credentials.rs` | the nodes, and how to connect to them |
-//! | `acquire.rs` | acquires the lock, and reports why it waits |
+//! | `locking.rs`, `acquire.rs` | acquires a lock, and reports why it waits |
 //! | `supervise.rs` | the command under its lease: signals, loss, the end |
 //! | `command.rs` | starts the command, or says why it cannot be started |
 //! | `job.rs`, `group.rs`, `orphans.rs` | the command's process group, and orphans in a container |
@@ -22,6 +22,7 @@ mod bench;
 mod break_lock;
 mod command;
 mod credentials;
+mod detached;
 mod end;
 mod event;
 mod exit;
@@ -30,6 +31,7 @@ mod group;
 mod guard;
 mod holder;
 mod job;
+mod locking;
 mod locks;
 mod log;
 mod members;
@@ -62,7 +64,10 @@ fn main() -> ExitCode {
         return guard::run_guard(guard.grace());
     }
     signals::unblock();
-    if matches!(arguments.command, Command::Run(_) | Command::Testbed(_)) {
+    if matches!(
+        arguments.command,
+        Command::Run(_) | Command::Acquire(_) | Command::Testbed(_)
+    ) {
         suspension::block();
     }
     let report = Report::start(&arguments.output);
@@ -87,6 +92,9 @@ fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
     let end = runtime.block_on(async {
         match arguments.command {
             Command::Run(run) => run::run(run, report).await,
+            Command::Acquire(acquire) => detached::acquire(acquire, report).await,
+            Command::Extend(extend) => detached::extend(extend.handle, report).await.map(End::Code),
+            Command::Release(release) => detached::release(release.handle, report).await.map(End::Code),
             Command::Status(status) => status::status(status, report).await.map(End::Code),
             Command::Members(members) => members::members(members, report).await.map(End::Code),
             Command::Show(show) => show::show(show, report).await.map(End::Code),

@@ -12,15 +12,23 @@ pub(crate) fn print(
     document: impl FnOnce() -> Value,
     text: impl FnOnce() -> String,
 ) -> Result<(), Failure> {
+    print_one(report, document, text).map(drop)
+}
+
+/// Prints one of several results. Returns `false` if no more are wanted.
+pub(crate) fn print_one(
+    report: &Report,
+    document: impl FnOnce() -> Value,
+    text: impl FnOnce() -> String,
+) -> Result<bool, Failure> {
     let text = match report.is_json() {
         true => format!("{}\n", document()),
         false => text(),
     };
     match stdout().lock().write_all(text.as_bytes()) {
         // The reader has closed the pipe: it wants no more.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::system("print the result", &error))
-        }
-        _ => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::system("print the result", &error)),
+        Ok(()) => Ok(true),
     }
 }

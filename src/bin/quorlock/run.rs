@@ -7,13 +7,14 @@ use quorlock::testbed::Testbed;
 use quorlock::{Lease, MAX_NAME_BYTES, Redlock, ReleaseOutcome};
 
 use crate::acquire::acquire;
-use crate::args::{Run, Wait};
+use crate::args::Run;
 use crate::command;
 use crate::end::End;
-use crate::event::{Event, Weight};
+use crate::event::Event;
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
 use crate::job::Job;
+use crate::locking;
 use crate::nodes::{self, CLEAN_UP, clean_up};
 use crate::report::Report;
 use crate::signals::Signals;
@@ -25,23 +26,10 @@ const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
 const TIDY_UP: Duration = Duration::from_millis(300);
 
 pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure> {
-    let times = Times::new(arguments.ttl, arguments.kill_after, arguments.max_hold)?;
+    let times = Times::new(arguments.lock.ttl, arguments.kill_after, arguments.max_hold)?;
     command::look_for(&arguments.command)?;
-    Redlock::builder()
-        .key_prefix(&arguments.key_prefix)
-        .check_resource(&arguments.resource)
-        .map_err(|error| Failure::usage(error.to_string()))?;
+    locking::check(&arguments.resource, &arguments.lock, report)?;
     let mut signals = Signals::for_command()?;
-    if let Some(window) = arguments.guard_window.filter(|window| *window < arguments.ttl) {
-        report.event(&Event::Log {
-            weight: Weight::Warning,
-            text: &format!(
-                "--guard-window {} is shorter than --ttl {}, so the TTL is used: give the longest TTL of all clients",
-                humantime::format_duration(window),
-                humantime::format_duration(arguments.ttl)
-            ),
-        });
-    }
     if !arguments.testbed {
         let urls = nodes::urls(&arguments.nodes)?;
         return with_nodes(&arguments, &urls, times, &mut signals, report).await;
@@ -69,13 +57,7 @@ async fn with_nodes(
         Ok(Ok(lease)) => lease,
         Ok(Err(failure)) => {
             clean_up(&redlock, CLEAN_UP).await;
-            return match failure.code {
-                exit::HELD => Err(Failure {
-                    code: arguments.conflict_exit_code,
-                    ..failure
-                }),
-                _ => Err(failure),
-            };
+            return Err(locking::not_acquired(failure, &arguments.lock));
         }
         Err(signal) => {
             clean_up(&redlock, CLEAN_UP).await;
@@ -106,18 +88,10 @@ async fn with_nodes(
 }
 
 async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
-    let mut builder = nodes::builder(&arguments.nodes, urls)?
-        .name(name(arguments))
-        .ttl(arguments.ttl)
-        .fencing(!arguments.no_fencing)
+    let mut builder = locking::builder(&arguments.nodes, urls, &arguments.lock, name(arguments))?;
+    if arguments.testbed {
         // No lock was ever held on a testbed of this run.
-        .restart_guard(!arguments.no_restart_guard && !arguments.testbed)
-        .key_prefix(&arguments.key_prefix);
-    if let Some(window) = arguments.guard_window {
-        builder = builder.guard_window(window);
-    }
-    if let Some(retention) = arguments.counter_retention {
-        builder = builder.counter_retention(retention);
+        builder = builder.restart_guard(false);
     }
     if let Some(max_hold) = arguments.max_hold {
         builder = builder.max_hold(max_hold);
@@ -128,22 +102,24 @@ async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
         .map_err(|error| nodes::not_connected(&error))
 }
 
-/// Returns the name by which others know this run.
+/// Returns the name by which others know this run, by default.
 fn name(arguments: &Run) -> String {
-    let command = || {
-        let program = arguments.command.first().map(Path::new).and_then(Path::file_name);
-        let program = program.unwrap_or_default().to_string_lossy();
-        let fitting = program.chars().take(MAX_NAME_BYTES / 8).collect::<String>();
-        format!("quorlock run {fitting}")
-    };
-    arguments.name.clone().unwrap_or_else(command)
+    let program = arguments.command.first().map(Path::new).and_then(Path::file_name);
+    let program = program.unwrap_or_default().to_string_lossy();
+    let fitting = program.chars().take(MAX_NAME_BYTES / 8).collect::<String>();
+    format!("quorlock run {fitting}")
 }
 
 async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lease, Failure> {
     let request = redlock.lock(arguments.resource.as_str());
-    let once = arguments.no_wait || arguments.wait == Wait::Within(Duration::ZERO);
-    let wait = (!once).then_some(arguments.wait);
-    let lease = acquire(redlock, &arguments.resource, request, wait, report).await?;
+    let lease = acquire(
+        redlock,
+        &arguments.resource,
+        request,
+        locking::wait(&arguments.lock),
+        report,
+    )
+    .await?;
     report.event(&Event::Acquired {
         resource: lease.resource(),
         votes: lease.votes(),

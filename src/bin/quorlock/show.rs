@@ -35,8 +35,8 @@ pub(crate) async fn connect(existing: &Existing) -> Result<Redlock, Failure> {
 }
 
 pub(crate) fn text(lock: &Inspection) -> String {
-    let name = escape_control_characters(&lock.resource);
-    let mut text = format!("{name}: {}\n", holder::line(lock));
+    let line = format!("{}: {}", lock.resource, holder::line(lock));
+    let mut text = escape_control_characters(&line) + "\n";
     for node in &lock.nodes {
         let line = escape_control_characters(&holder::node_line(node));
         let _ = writeln!(text, "  {}: {line}", node.node);
