@@ -11,7 +11,7 @@ use crate::node::{Counter, Fault, KeyPage, KeyState, KeyValue, OwnerToken};
 const INSPECT: &str = include_str!("inspect.lua");
 const ENTRIES: usize = 5;
 /// The size of a page, approximately: reading it takes the server well below a millisecond.
-const PAGE: &str = "250";
+const PAGE: &str = "64";
 
 /// Reads the state of each key.
 pub(super) async fn inspect(pipeline: &Pipeline, keys: &[Arc<str>]) -> Result<Vec<KeyState>, Fault> {

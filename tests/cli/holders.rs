@@ -83,7 +83,7 @@ async fn a_running_holder_loses_a_broken_lock() {
         "run",
         "--json",
         "--ttl",
-        "3s",
+        "9s",
         "-vv",
         "job",
         "--",
