@@ -54,6 +54,8 @@ pub(crate) struct NodeBaseline {
     pub(crate) advanced: Duration,
     /// The number of the connection in use. The request goes over this one or a later one.
     pub(crate) connection: Option<u64>,
+    /// How much later than its budget the request may still act.
+    pub(crate) late_by: Option<Duration>,
     epoch: u64,
 }
 
@@ -62,6 +64,7 @@ impl NodeBaseline {
         NodeBaseline {
             advanced: node.clock_advanced(),
             connection: node.connection(),
+            late_by: node.late_by(),
             epoch: node.epoch(),
         }
     }

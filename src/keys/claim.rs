@@ -25,7 +25,7 @@ use crate::votes::{NodeVote, Votes};
 /// Shortest time for a node to confirm a release (the TTL, if that is shorter). A late confirmation is better than
 /// [`ReleaseOutcome::Uncertain`].
 const RELEASE_BUDGET: Duration = Duration::from_secs(1);
-/// Largest error of a node's estimated clock that is reckoned with when a node refuses late requests (A9).
+/// Shortest time that a late request is reckoned with, although the node should refuse it by then (A9): the clocks may part meanwhile.
 const LATE_BY: Duration = Duration::from_millis(100);
 
 /// An owner token that may stand in the lock's key on some nodes. Dropping it deletes these keys.
@@ -149,11 +149,18 @@ impl Claim {
         };
         let nodes = 0..self.nodes.len();
         self.won_on = Some(nodes.map(|node| PossibleKey { node, horizon }).collect());
+        if self.observer.is_none() {
+            self.given_up = Some(Some(ReleaseNotice {
+                kind: ReleaseKind::Free,
+                turn: None,
+            }));
+        }
     }
 
-    /// Leaves the keys to another process: deletes nothing, and renews nothing.
+    /// Leaves the keys to another process: deletes nothing. Acquires of slow nodes go on.
     pub(crate) fn detach(mut self) {
         self.won_on = Some(Vec::new());
+        self.collecting.take().map(AbortOnDropHandle::detach);
     }
 
     /// Returns when the acquire was sent.
@@ -270,7 +277,7 @@ impl Claim {
             won_on.retain(|place| place.node != node);
             let connection = self.nodes[node].connection();
             let horizon = DeleteHorizon {
-                from: sent + budget + LATE_BY,
+                from: sent + budget + late_by(self.nodes[node].late_by()),
                 connection,
                 is_sent_twice: connection.is_some(),
             };
@@ -320,9 +327,9 @@ impl Claim {
     /// Returns where the acquire may have set the key, or may yet set it.
     fn possible_keys(&self) -> Vec<PossibleKey> {
         let sent = self.acquire.started;
-        let late = sent + self.acquire.budget + LATE_BY;
         let numbered = self.acquire.answers().enumerate();
         let possible = numbered.filter_map(|(node, answer)| {
+            let late = sent + self.acquire.budget + late_by(self.acquire.before[node].late_by);
             let from = match answer {
                 Some(_) if self.acquire.was_sent_twice(node) => late,
                 Some(Ok(Reply::Granted { .. })) => sent,
@@ -365,6 +372,9 @@ impl Claim {
     /// Decides what the deletion announces. A lost attempt that cannot have had a quorum announces nothing: waiters elsewhere would
     /// ask in vain.
     fn give_up(&mut self) {
+        if self.given_up.is_some() {
+            return;
+        }
         self.given_up = Some(match &self.observer {
             Some(observer) => Some(observer.notice()),
             None => (self.possible_keys().len() >= quorum(self.nodes.len())).then_some(ReleaseNotice {
@@ -408,9 +418,7 @@ struct PossibleKey {
 impl Drop for Claim {
     /// Deletes the keys (A6), ordered after every request under this owner token.
     fn drop(&mut self) {
-        if self.given_up.is_none() {
-            self.give_up();
-        }
+        self.give_up();
         let left = self.won_on.take().unwrap_or_else(|| self.possible_keys());
         // First, so that no acquire is sent once more behind the deletion.
         self.acquire.abandon();
@@ -453,6 +461,11 @@ impl Drop for Claim {
             self.cleanup.delete(node, pending);
         }
     }
+}
+
+/// Returns how long after its budget a request may still act, if the node's clock is known so well.
+fn late_by(known: Option<Duration>) -> Duration {
+    known.unwrap_or_default().max(LATE_BY)
 }
 
 /// Returns how a node is to count this grant, and to start a missing counter.

@@ -51,6 +51,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns how much later than its budget a request that is sent now may still act, because the node's clock is known only so
+    /// well. Deletions are repeated until then. `None` if that is not known.
+    fn late_by(&self) -> Option<Duration> {
+        None
+    }
+
     /// Returns how far the node's clock is known to have been put forward since its first answer, measured by this machine's clock.
     /// Never falls. Keys expire by the node's clock, so they expire that much earlier.
     ///

@@ -91,6 +91,12 @@ impl NodeClock {
         local.saturating_add(self.high).saturating_add(self.wander(local))
     }
 
+    /// Returns how far the node's clock can be behind [`latest`](Self::latest) at our time `local`.
+    pub(crate) fn uncertainty(&self, local: i64) -> i64 {
+        let width = self.high.saturating_sub(self.low);
+        width.saturating_add(self.wander(local).saturating_mul(2))
+    }
+
     /// Returns the time that the node's clock most likely shows at our time `local`.
     pub(crate) fn estimate(&self, local: i64) -> i64 {
         local
@@ -147,6 +153,7 @@ mod tests {
                 let now = sent + 500;
                 assert!(clock.latest(now) >= now + 7 * SECOND);
                 assert!(clock.latest(now) <= now + 7 * SECOND + 11);
+                assert!(clock.latest(now) - clock.uncertainty(now) <= now + 7 * SECOND);
             }
         }
     }

@@ -139,7 +139,8 @@ async fn run_subscriptions(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedRe
             // Logged once: a missing right does not come back by itself.
             Fault::NoPermission { .. } if failures == 1 => tracing::warn!(
                 node = &*endpoint.name,
-                "cannot subscribe to releases, so waiters poll: give the user +subscribe and the channels &<prefix>*"
+                "cannot subscribe to releases, so waiters poll, and a broken lock is noticed with the next renewal: \
+                 give the user +subscribe and the channels &<prefix>*"
             ),
             fault => tracing::debug!(node = &*endpoint.name, %fault, "no announcements: waiters poll"),
         }

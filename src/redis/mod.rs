@@ -221,6 +221,10 @@ impl Node for RedisNode {
         self.pipeline.clock()
     }
 
+    fn late_by(&self) -> Option<Duration> {
+        self.pipeline.time().late_by()
+    }
+
     fn clock_advanced(&self) -> Duration {
         self.pipeline.time().advanced()
     }

@@ -114,6 +114,13 @@ impl ServerTime {
         latest.saturating_add(budget)
     }
 
+    /// Returns how much later than its budget a request that is sent now may still act (A9). `None` before the first answer.
+    pub(super) fn late_by(&self) -> Option<Duration> {
+        let now = self.at(Instant::now());
+        let uncertainty = self.seen().as_ref()?.uncertainty(now);
+        Some(Duration::from_micros(u64::try_from(uncertainty).unwrap_or(0)))
+    }
+
     fn seen(&self) -> MutexGuard<'_, Option<NodeClock>> {
         lock(&self.seen)
     }

@@ -9,25 +9,25 @@ pub(crate) struct PanicCollector(Arc<Mutex<Vec<String>>>);
 
 impl PanicCollector {
     pub(crate) fn set() -> PanicCollector {
-        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let panics: Arc<Mutex<Vec<String>>> = Arc::default();
         let before = panic::take_hook();
-        let hearing = heard.clone();
+        let collected = panics.clone();
         panic::set_hook(Box::new(move |info| {
             // A test's thread has the name of the test and its module; a runtime's threads do not.
             if !thread::current().name().is_some_and(|name| name.contains("::")) {
-                hearing.lock().unwrap().push(info.to_string());
+                collected.lock().unwrap().push(info.to_string());
             }
             before(info);
         }));
-        PanicCollector(heard)
+        PanicCollector(panics)
     }
 
-    pub(crate) fn heard(&self) -> Vec<String> {
+    pub(crate) fn panics(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 
-    pub(crate) fn assert_silent(&self, what: &str) {
-        let heard = self.heard();
-        assert!(heard.is_empty(), "{what}: {heard:#?}");
+    pub(crate) fn assert_none(&self, what: &str) {
+        let panics = self.panics();
+        assert!(panics.is_empty(), "{what}: {panics:#?}");
     }
 }

@@ -21,9 +21,9 @@ pub(crate) enum Target {
 }
 
 impl FaultEvent {
-    /// Whether it is against what the promise builds on: keys went too early. (That keys live for too long, because their
-    /// clock was set back, does nobody any harm; but when it is set right again, time makes a leap for them.) Without the
-    /// restart guard, a node that forgets its keys is such a case, unless it stays away.
+    /// Returns whether the event breaks an assumption of the promise: keys expire too early. If a clock is set back, keys live too
+    /// long, which harms no lock; the repair sets the clock forward. Without the restart guard, a node that forgets its keys
+    /// breaks it, too, unless it stays away.
     pub(crate) fn is_breach(&self, model: FaultModel) -> bool {
         let forgotten = model == FaultModel::AtAnyTime && self.fault.forgetting() > 0;
         forgotten

@@ -18,7 +18,7 @@ use crate::{FOREIGN, NODES, SPARE};
 const AT_A_TIME: usize = 2;
 /// After this time, a node that lost its counters has got them from the others, and counters from a clock that was ahead are in
 /// the past.
-const FORGETFUL: Duration = Duration::from_secs(1).saturating_add(STEP);
+const RELEARN_TIME: Duration = Duration::from_secs(1).saturating_add(STEP);
 
 enum Stage {
     Broken(Fault, Undo),
@@ -34,7 +34,7 @@ pub(crate) struct Injector<'a> {
     model: FaultModel,
     random: fastrand::Rng,
     /// Each fault once, in a random order; then again.
-    deck: VecDeque<Fault>,
+    pending: VecDeque<Fault>,
     /// The nodes that are affected, and until when.
     broken: BTreeMap<usize, (Instant, Stage)>,
     /// The worker that is stopped, and until when.
@@ -56,7 +56,7 @@ impl<'a> Injector<'a> {
             workers,
             model,
             random: fastrand::Rng::with_seed(seed),
-            deck: VecDeque::new(),
+            pending: VecDeque::new(),
             broken: BTreeMap::new(),
             stopped: None,
             intruder: None,
@@ -82,16 +82,16 @@ impl<'a> Injector<'a> {
         sleep(Duration::from_millis(self.random.u64(20..150))).await;
     }
 
-    /// Takes the first fault from the deck that is possible now.
+    /// Takes the first pending fault that is possible now.
     fn next(&mut self) -> Option<Fault> {
-        if self.deck.is_empty() {
+        if self.pending.is_empty() {
             let mut faults = Fault::all(self.model).to_vec();
             self.random.shuffle(&mut faults);
-            self.deck = faults.into();
+            self.pending = faults.into();
         }
-        self.forgot.retain(|_, since| since.elapsed() < FORGETFUL);
-        let at = self.deck.iter().position(|fault| self.has_room(*fault))?;
-        self.deck.remove(at)
+        self.forgot.retain(|_, since| since.elapsed() < RELEARN_TIME);
+        let at = self.pending.iter().position(|fault| self.has_room(*fault))?;
+        self.pending.remove(at)
     }
 
     fn has_room(&self, fault: Fault) -> bool {
@@ -111,7 +111,7 @@ impl<'a> Injector<'a> {
             _ if self.model != FaultModel::Anything => true,
             // F5: counters that are lost start from the clock, so those that started from a clock that was ahead have to be
             // past, where no quorum remembers them.
-            3.. => self.forgot.is_empty() && self.ahead.is_none_or(|ahead| ahead.elapsed() > FORGETFUL),
+            3.. => self.forgot.is_empty() && self.ahead.is_none_or(|ahead| ahead.elapsed() > RELEARN_TIME),
             nodes => self.forgot.len() + nodes <= AT_A_TIME,
         }
     }

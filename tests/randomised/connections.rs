@@ -1,4 +1,4 @@
-//! One client's connections to the servers, and what it sends to the simulation. The library's nodes are views of it.
+//! One client's connections to the servers, and what it sends to the simulation. Each of the library's nodes uses them.
 
 pub(crate) mod node;
 
@@ -43,9 +43,9 @@ pub(crate) struct Call {
 pub(crate) enum Message {
     Call(Box<Call>),
     Write(u64, Write),
-    /// The client begins to listen on a server, or stops (`Leave`).
+    /// The client starts to listen on a server, or stops.
     Listen(usize, u64),
-    Leave(usize, u64),
+    StopListening(usize, u64),
     Done,
 }
 

@@ -171,7 +171,7 @@ impl World {
                     self.push(now + latency, Event::Write(client, id, write));
                 }
                 Message::Listen(server, id) => self.subscribe(client, now, server, id),
-                Message::Leave(server, id) => self.servers[server]
+                Message::StopListening(server, id) => self.servers[server]
                     .subscriptions
                     .retain(|subscription| (subscription.client, subscription.id) != (client, id)),
                 Message::Done => self.push(now + SETTLES_IN, Event::Audit { client }),

@@ -55,7 +55,7 @@ impl World {
 /// Connects with a prefix that no other case uses: a client that reads lies may replace a server's record, which ends the
 /// connections of all other clients of the prefix.
 async fn connect(urls: Vec<String>, prefix: &str, timeout: Duration) -> Result<Redlock, ConnectError> {
-    // Each liar has its own address, so the clients' lists of nodes differ, and must not be registered.
+    // Each lying proxy has its own address, so the clients' lists of nodes differ, and must not be registered.
     let builder = Redlock::builder().urls(urls).restart_guard(false).unregistered();
     let builder = builder.key_prefix(prefix);
     builder.connect_timeout(timeout).connect().await
@@ -64,7 +64,8 @@ async fn connect(urls: Vec<String>, prefix: &str, timeout: Duration) -> Result<R
 /// Which nodes lie, from when on, and how.
 #[derive(Debug)]
 struct Plan<'a> {
-    lying_proxies: u8,
+    /// One bit for each node that lies.
+    lying_nodes: u8,
     /// The number of true replies before the first lie.
     from: u8,
     /// Whether the lies start again after the last one. Otherwise, all later replies are true.
@@ -75,12 +76,12 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn read(data: &[u8]) -> Plan<'_> {
         let mut bytes = Bytes(data);
-        let lying_proxies = match bytes.byte() % 8 {
+        let lying_nodes = match bytes.byte() % 8 {
             0 => 1,
-            lying_proxies => lying_proxies,
+            nodes => nodes,
         };
         Plan {
-            lying_proxies,
+            lying_nodes,
             from: bytes.byte() % 32,
             again: !bytes.flag(),
             lies: bytes.0,
@@ -88,11 +89,11 @@ impl Plan<'_> {
     }
 
     fn lies(&self, node: usize) -> bool {
-        self.lying_proxies & 1 << node != 0
+        self.lying_nodes & 1 << node != 0
     }
 
     fn count(&self) -> u32 {
-        self.lying_proxies.count_ones()
+        self.lying_nodes.count_ones()
     }
 
     async fn lying_proxy(&self, world: &World, node: usize) -> LyingProxy {

@@ -101,7 +101,7 @@ impl Node for SimulatedNode {
             id
         };
         self.connections.send(Message::Listen(self.server, id));
-        Some(Box::new(Leave {
+        Some(Box::new(StopListening {
             server: self.server,
             id,
             connections: self.connections.clone(),
@@ -116,6 +116,13 @@ impl Node for SimulatedNode {
         u64::try_from(clock.estimate(local)).ok()
     }
 
+    fn late_by(&self) -> Option<Duration> {
+        let local = self.connections.local();
+        let inner = self.connections.inner();
+        let uncertainty = inner.links[self.server].clock.as_ref()?.uncertainty(local);
+        Some(Duration::from_micros(uncertainty.unsigned_abs()))
+    }
+
     fn clock_advanced(&self) -> Duration {
         Duration::from_micros(self.connections.inner().links[self.server].advanced)
     }
@@ -125,18 +132,19 @@ impl Node for SimulatedNode {
     }
 }
 
-struct Leave {
+struct StopListening {
     server: usize,
     id: u64,
     connections: Arc<Connections>,
 }
 
-impl Drop for Leave {
+impl Drop for StopListening {
     fn drop(&mut self) {
         let left = self.connections.inner().listeners.remove(&(self.server, self.id));
-        // Not while the connections is locked: this may be the listener's last reference.
+        // Not while `connections` is locked: this may be the listener's last reference.
         drop(left);
-        self.connections.send(Message::Leave(self.server, self.id));
+        self.connections
+            .send(Message::StopListening(self.server, self.id));
     }
 }
 
