@@ -102,7 +102,7 @@ pub(crate) struct Run {
 /// How to acquire a lock.
 #[derive(Debug, Args)]
 pub(crate) struct Locking {
-    /// The TTL, up to 365days: how long the lock stays held after a crash of this machine
+    /// The TTL, from 40ms (acquire: 10ms) to 365days: how long the lock stays held after a crash of this machine
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
     /// How long to wait for the lock: a duration, or "forever" (for a holder or the restart guard, not for an outage)

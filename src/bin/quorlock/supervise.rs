@@ -237,7 +237,7 @@ mod tests {
         }
         let mut arguments = Arguments::command();
         let run = arguments.find_subcommand_mut("run").unwrap();
-        let range = format!("from {} to", humantime::format_duration(SHORTEST_TTL));
+        let range = format!("from {} ", humantime::format_duration(SHORTEST_TTL));
         assert!(run.render_long_help().to_string().contains(&range));
     }
 }
