@@ -16,8 +16,9 @@ const MOST_EACH: u64 = 9_500;
 const TTL: Duration = Duration::from_secs(60);
 const SHORT_TTL: Duration = Duration::from_secs(12);
 const MANY: usize = 50_000;
-/// Most memory of a lease while a node hangs: one renewal, until its budget is over or the node is known to hang.
-const MOST_WAITING_EACH: u64 = 6_000;
+/// Most memory of a renewed lease while a node hangs: the subscriptions to its channel on all nodes, and one renewal, until its
+/// budget is over or the node is known to hang.
+const MOST_WAITING_EACH: u64 = 9_000;
 
 pub(crate) async fn renewed(count: usize) {
     let ttl = if count < MANY { SHORT_TTL } else { TTL };
