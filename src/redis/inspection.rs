@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fault;
 use super::pipeline::Pipeline;
 use super::resp::{self, Value};
 use crate::node::{Counter, Fault, KeyPage, KeyState, KeyValue, OwnerToken};
@@ -16,20 +15,20 @@ const PAGE: &str = "64";
 /// Reads the state of each key.
 pub(super) async fn inspect(pipeline: &Pipeline, keys: &[Arc<str>]) -> Result<Vec<KeyState>, Fault> {
     let names: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
-    let Value::List(entries) = ask(pipeline, resp::eval(INSPECT, &names, &[])).await? else {
+    let Value::List(entries) = pipeline.ask_one(resp::eval(INSPECT, &names, &[])).await? else {
         return Err(nonsense());
     };
-    let states: Option<Vec<KeyState>> = entries.chunks(ENTRIES).map(state).collect();
-    states
-        .filter(|states| states.len() == keys.len())
-        .ok_or_else(nonsense)
+    entries
+        .chunks(ENTRIES)
+        .map(|entries| state(entries).ok_or_else(nonsense))
+        .collect()
 }
 
 /// Lists keys that match a pattern: those of one page.
 pub(super) async fn scan(pipeline: &Pipeline, pattern: &str, from: u64) -> Result<KeyPage, Fault> {
     let from = from.to_string();
     let command = resp::command(&["SCAN", &from, "MATCH", pattern, "COUNT", PAGE]);
-    let Value::List(answer) = ask(pipeline, command).await? else {
+    let Value::List(answer) = pipeline.ask_one(command).await? else {
         return Err(nonsense());
     };
     let [cursor, Value::List(keys)] = &answer[..] else {
@@ -42,14 +41,6 @@ pub(super) async fn scan(pipeline: &Pipeline, pattern: &str, from: u64) -> Resul
     // No lock has a name that is not UTF-8.
     let keys = keys.iter().filter_map(Value::as_str).map(Arc::from).collect();
     Ok(KeyPage::new(keys, Some(next).filter(|next| *next != 0)))
-}
-
-async fn ask(pipeline: &Pipeline, command: tokio_util::bytes::BytesMut) -> Result<Value, Fault> {
-    let Some(link) = pipeline.link() else {
-        return Err(fault::disconnected("not connected".into()));
-    };
-    let mut replies = pipeline.ask(&link, &[command]).await?;
-    replies.pop().ok_or_else(nonsense)
 }
 
 fn state(entries: &[Value]) -> Option<KeyState> {

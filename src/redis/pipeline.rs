@@ -120,6 +120,16 @@ impl Pipeline {
         Ok(replies)
     }
 
+    /// Sends one such command over the connection in use, and waits for its reply.
+    pub(super) async fn ask_one(&self, command: BytesMut) -> Result<Value, Fault> {
+        let link = {
+            let state = self.state();
+            state.link().cloned().ok_or_else(|| state.down.clone())?
+        };
+        let mut replies = self.ask(&link, &[command]).await?;
+        replies.pop().ok_or_else(ended)
+    }
+
     /// Takes in replies and sends queued requests until the connection ends. Returns why it ended.
     pub(super) async fn serve(&self, link: &Arc<Link>, reader: &mut Reader) -> Fault {
         let mut watch = pin!(sleep_until(Instant::now()));

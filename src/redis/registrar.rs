@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::client_info;
-use super::fault;
 use super::link::Link;
 use super::pipeline::Pipeline;
 use super::resp::{self, Value};
@@ -127,12 +126,8 @@ impl Registrar {
 
 /// Reads a client's description. `None` if there is none.
 pub(super) async fn client_info(pipeline: &Pipeline, key: &str) -> Result<Option<ClientInfo>, Fault> {
-    let Some(link) = pipeline.link() else {
-        return Err(fault::disconnected("not connected".into()));
-    };
-    let mut replies = pipeline.ask(&link, &[resp::command(&["GET", key])]).await?;
     // When it was registered, the description, its list of nodes.
-    let registered = replies.pop().unwrap_or(Value::Nil);
+    let registered = pipeline.ask_one(resp::command(&["GET", key])).await?;
     let word = registered.as_str().and_then(|text| text.split(' ').nth(1));
     Ok(word.and_then(client_info::decode))
 }

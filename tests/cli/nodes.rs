@@ -165,6 +165,14 @@ async fn status_tells_the_nodes_that_are_down() {
         "{said}"
     );
     assert!(said.contains("2 of 3 nodes up, 2 needed: quorum"), "{said}");
+    // An inspection gives the same reason.
+    let shown = text(&finish(with(&urls, &["show", "job"])).await.stdout);
+    let down = said.lines().find(|line| line.contains("not connected")).unwrap();
+    let (_, reason) = down.split_once("not connected: ").unwrap();
+    assert!(
+        shown.contains(&format!("unknown: not connected: {reason}")),
+        "{shown}"
+    );
 
     let output = finish(with(&urls, &["--json", "status"])).await;
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
