@@ -1,19 +1,20 @@
-//! What the nodes have of one lock.
+//! One lock as all nodes have it, and whether that makes it held.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::{Counter, Fault, Holder, KeyState, KeyValue, OwnerToken};
+use crate::protocol::election;
 use crate::protocol::quorum::quorum;
 
-/// What all nodes have of a lock.
+/// One lock, as it stands on all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
     /// The lock's name.
     pub resource: Arc<str>,
-    /// What all nodes together say.
+    /// Whether the lock is held, by a quorum of nodes.
     pub status: LockStatus,
     /// The client of [`owner`](Self::owner). `None` if there is no owner token, or it names no client.
     pub holder: Option<Holder>,
@@ -27,7 +28,7 @@ pub struct Inspection {
 pub struct NodeInspection {
     /// The node's name: an address without credentials.
     pub node: Arc<str>,
-    /// What it has, or why that is unknown.
+    /// The lock's key and counter on this node, or why they are unknown.
     pub key: Result<KeyState, Fault>,
 }
 
@@ -59,36 +60,49 @@ impl fmt::Display for LockStatus {
 
 impl Inspection {
     pub(super) fn new(resource: Arc<str>, nodes: Vec<NodeInspection>) -> Inspection {
-        let status = status(&nodes);
-        Inspection {
+        let mut inspection = Inspection {
             resource,
-            status,
+            status: LockStatus::Unknown,
             holder: None,
             nodes,
+        };
+        inspection.status = inspection.quorum_status();
+        inspection
+    }
+
+    fn quorum_status(&self) -> LockStatus {
+        let quorum = quorum(self.nodes.len());
+        let keys: Vec<&KeyValue> = self.values().collect();
+        let answered = self.states().count();
+        let (free, unanswered) = (answered - keys.len(), self.nodes.len() - answered);
+        let is_partial = !keys.is_empty();
+        let held = election::first(keys).map_or(0, |(nodes, _)| nodes);
+        match () {
+            () if held >= quorum => LockStatus::Held,
+            // A minority of keys keeps no client from the lock.
+            () if free >= quorum && is_partial => LockStatus::Partial,
+            () if free >= quorum => LockStatus::Free,
+            () if held + unanswered >= quorum || free + unanswered >= quorum => LockStatus::Unknown,
+            () => LockStatus::Partial,
         }
     }
 
     /// Returns the owner token of the key that a quorum of nodes has; if none has, the token on the most nodes, and one of them if
     /// several are on equally many. `None` if there is no such token.
     pub fn owner(&self) -> Option<OwnerToken> {
-        if self.status == LockStatus::Held {
-            return match most_common(self.states().map(|state| &state.value)) {
-                Some((KeyValue::Owner(owner), _)) => Some(*owner),
-                _ => None,
-            };
-        }
-        let owner = |state: &KeyState| match state.value {
-            KeyValue::Owner(owner) => Some(owner),
+        let owner = |value: &KeyValue| match value {
+            KeyValue::Owner(owner) => Some(*owner),
             _ => None,
         };
-        most_common(self.states().filter_map(owner)).map(|(owner, _)| owner)
+        if self.status == LockStatus::Held {
+            return election::first(self.values().collect()).and_then(|(_, value)| owner(value));
+        }
+        election::first(self.values().filter_map(owner).collect()).map(|(_, owner)| owner)
     }
 
     /// Returns how many nodes have a key.
     pub fn keys(&self) -> usize {
-        self.states()
-            .filter(|state| state.value != KeyValue::Free)
-            .count()
+        self.values().count()
     }
 
     /// Returns the longest time until a key expires. `None` if there are no keys, or one never expires.
@@ -130,8 +144,14 @@ impl Inspection {
         leaks
     }
 
-    fn states(&self) -> impl Iterator<Item = &KeyState> + Clone {
+    fn states(&self) -> impl Iterator<Item = &KeyState> {
         self.nodes.iter().filter_map(|node| node.key.as_ref().ok())
+    }
+
+    /// Returns what the keys hold, of the nodes that have one.
+    fn values(&self) -> impl Iterator<Item = &KeyValue> {
+        let values = self.states().map(|state| &state.value);
+        values.filter(|value| **value != KeyValue::Free)
     }
 }
 
@@ -158,37 +178,6 @@ impl fmt::Display for Leak {
             Leak::EndlessCounter => "a counter of fencing tokens has no expiry",
         })
     }
-}
-
-fn status(nodes: &[NodeInspection]) -> LockStatus {
-    let quorum = quorum(nodes.len());
-    let states = || nodes.iter().filter_map(|node| node.key.as_ref().ok());
-    let unanswered = nodes.len() - states().count();
-    let keys = || {
-        states()
-            .map(|state| &state.value)
-            .filter(|value| **value != KeyValue::Free)
-    };
-    let free = states().count() - keys().count();
-    let held = most_common(keys()).map_or(0, |(_, nodes)| nodes);
-    match () {
-        () if held >= quorum => LockStatus::Held,
-        // A minority of keys keeps no client from the lock.
-        () if free >= quorum && keys().next().is_some() => LockStatus::Partial,
-        () if free >= quorum => LockStatus::Free,
-        () if held + unanswered >= quorum || free + unanswered >= quorum => LockStatus::Unknown,
-        () => LockStatus::Partial,
-    }
-}
-
-/// Returns the most common value, and how often it occurs. `None` if there are no values.
-fn most_common<T: PartialEq>(values: impl Iterator<Item = T> + Clone) -> Option<(T, usize)> {
-    let count = |value: &T| values.clone().filter(|other| other == value).count();
-    values
-        .clone()
-        .map(|value| (count(&value), value))
-        .max_by_key(|(nodes, _)| *nodes)
-        .map(|(nodes, value)| (value, nodes))
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use super::inspection::{Inspection, NodeInspection};
 use crate::clients::Clients;
 use crate::context::Context;
 use crate::node::{Action, Fault, KeyState, Node, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, Request};
+use crate::round::Round;
 use crate::sys::timer::timeout;
-use crate::votes::{NodeVote, Votes};
+use crate::votes::Votes;
 
 /// How long a node may take to answer.
 const BUDGET: Duration = Duration::from_secs(2);
@@ -26,16 +27,11 @@ pub(crate) struct Inspector {
 
 impl Inspector {
     pub(crate) async fn inspect(&self, resource: Arc<str>, key: Arc<str>) -> Inspection {
-        let asked = join_all((0..self.nodes.len()).map(|node| self.read(node, Arc::from([key.clone()]))));
-        let nodes = asked
+        let keys: Arc<[Arc<str>]> = Arc::from([key]);
+        let read = |node| self.read(node, keys.clone());
+        let answers = join_all((0..self.nodes.len()).map(read)).await;
+        self.with_holder(Inspection::new(resource, self.on_each_node(&answers, 0)))
             .await
-            .into_iter()
-            .enumerate()
-            .map(|(number, answer)| NodeInspection {
-                node: self.nodes[number].name().clone(),
-                key: answer.and_then(|mut states| states.pop().ok_or(Fault::OtherMemory)),
-            });
-        self.with_holder(Inspection::new(resource, nodes.collect())).await
     }
 
     /// Deletes the key where it holds this owner's token, and announces that as a release.
@@ -52,17 +48,25 @@ impl Inspector {
                 notice: Some(notice),
             },
         };
-        let calls: Vec<_> = {
-            let _entered = self.context.runtime.enter();
-            let call = |node: &Arc<dyn Node>| node.call(request.clone(), BUDGET);
-            self.nodes.iter().map(call).collect()
-        };
-        let answers = join_all(calls.into_iter().map(|call| self.in_time(call))).await;
-        let vote = |(node, answer): (&Arc<dyn Node>, _)| NodeVote {
+        let mut round = Round::start(&self.nodes, &request, BUDGET, &self.context);
+        round.settle(|_| false).await;
+        round.votes()
+    }
+
+    /// Returns what each node has of one key, by the key's place among those that the nodes were asked for.
+    pub(super) fn on_each_node(
+        &self,
+        answers: &[Result<Vec<KeyState>, Fault>],
+        key: usize,
+    ) -> Vec<NodeInspection> {
+        let one = |(node, answer): (&Arc<dyn Node>, &Result<Vec<KeyState>, Fault>)| NodeInspection {
             node: node.name().clone(),
-            answer: Some(answer),
+            key: answer
+                .as_ref()
+                .map(|states| states[key].clone())
+                .map_err(Fault::clone),
         };
-        Votes::new(self.nodes.iter().zip(answers).map(vote).collect())
+        self.nodes.iter().zip(answers).map(one).collect()
     }
 
     pub(super) async fn with_holder(&self, mut inspection: Inspection) -> Inspection {
@@ -72,8 +76,15 @@ impl Inspector {
         inspection
     }
 
+    /// Reads a state for each key from one node.
     pub(super) async fn read(&self, node: usize, keys: Arc<[Arc<str>]>) -> Result<Vec<KeyState>, Fault> {
-        self.in_time(self.nodes[node].inspect(keys)).await
+        let states = self.in_time(self.nodes[node].inspect(keys.clone())).await?;
+        match states.len() == keys.len() {
+            true => Ok(states),
+            false => Err(Fault::Protocol {
+                detail: "not as many answers as keys were inspected".into(),
+            }),
+        }
     }
 
     pub(super) async fn in_time<T>(&self, call: BoxFuture<'static, Result<T, Fault>>) -> Result<T, Fault> {

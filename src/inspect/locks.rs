@@ -1,7 +1,7 @@
 //! Lists the locks of all nodes, a page of keys at a time.
 //!
-//! Nodes list their keys in no common order, so they cannot be merged. Instead, one node after the other is listed, and a lock is
-//! returned with the first node that has it. What a page holds in memory does not depend on the number of locks.
+//! Nodes list their keys in no common order, so the lists cannot be merged. Instead, one node after the other is listed, and a lock
+//! is returned with the first node that has it. Only one page of keys is in memory at a time.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -181,17 +181,10 @@ impl Locks {
             Some(fault) => Err(fault.clone()),
             None => self.inspector.read(node, keys.clone()).await,
         };
-        let mut answers = join_all(nodes.map(read)).await;
+        let answers = join_all(nodes.map(read)).await;
         let mut found = Vec::with_capacity(keys.len());
         for (number, key) in keys.iter().enumerate() {
-            let node = |(node, answer): (usize, &mut Result<Vec<KeyState>, Fault>)| NodeInspection {
-                node: self.inspector.nodes[node].name().clone(),
-                key: match answer {
-                    Ok(states) => Ok(states[number].clone()),
-                    Err(fault) => Err(fault.clone()),
-                },
-            };
-            let nodes: Vec<NodeInspection> = answers.iter_mut().enumerate().map(node).collect();
+            let nodes = self.inspector.on_each_node(&answers, number);
             let is_listed =
                 |node: &NodeInspection| node.key.as_ref().is_ok_and(|state| self.is_listed(state));
             // It may have gone since the page was read.

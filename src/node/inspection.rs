@@ -1,4 +1,4 @@
-//! What one node has of a lock, read without taking it (H4).
+//! A lock's key and counter on one node, read without taking the lock (H4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct KeyState {
 }
 
 /// What a lock's key holds on one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum KeyValue {
     /// There is no key.

@@ -16,7 +16,7 @@ pub(crate) enum Ballot<T> {
 }
 
 /// Returns the token with most votes (of equals, the smallest), and its votes. `None` if there are no votes.
-fn first<T: Ord + Copy>(mut tokens: Vec<T>) -> Option<(usize, T)> {
+pub(crate) fn first<T: Ord + Copy>(mut tokens: Vec<T>) -> Option<(usize, T)> {
     tokens.sort_unstable();
     tokens
         .chunk_by(|one, other| one == other)
