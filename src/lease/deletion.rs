@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::state::LeaseState;
-use crate::node::{Listener, Listening, OwnerToken, ReleaseNotice, ReleaseSink, WaitNotice};
+use crate::node::{Listening, OwnerToken, ReleaseNotice, ReleaseSink, WaitNotice, listen_to_all};
 
 /// Listens to all nodes for deletions of one lease's keys, until it is dropped.
 pub(super) struct DeletionWatch {
@@ -25,13 +25,9 @@ impl DeletionWatch {
             owner: lease.owner,
             deletion: Notify::new(),
         });
-        let listen = |(number, node): (usize, &Arc<dyn crate::node::Node>)| {
-            node.listen(&lease.key, Listener::new(number, sink.clone()))
-        };
-        let listening = lease.nodes().iter().enumerate().filter_map(listen).collect();
         DeletionWatch {
+            _listening: listen_to_all(lease.nodes(), &lease.key, sink.clone()),
             sink,
-            _listening: listening,
         }
     }
 

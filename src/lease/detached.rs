@@ -1,4 +1,4 @@
-//! A lease that no process holds in its hands: another one may go on with it (H6).
+//! A lease without a process: another process may go on with it (H6).
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::protocol::token::FencingToken;
 /// [go on with it](crate::Redlock::attach), or [release](crate::Redlock::release_detached) it.
 ///
 /// `Display` writes a handle of one word before the lock's name, and `FromStr` reads it:
-/// `01a22951-9b43-788f-a88b-4954003a191e:1795989543746928:30000:nightly`. Whoever has it can release the lock.
+/// `01a22951-9b43-788f-a88b-4954003a191e:1795989543746928:30000:nightly`. A process that knows it can release the lock.
 ///
 /// ```
 /// use quorlock::DetachedLease;

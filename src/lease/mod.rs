@@ -1,8 +1,8 @@
 //! A held lock: deadline, loss signal, extension, release.
 //!
 //! Entry point: [`Lease`]. `state.rs` has the deadline and the end, `renew.rs` one renewal, `watchdog.rs` the task that renews,
-//! `deletion.rs` listens for deletions by other clients, `detached.rs` is a lease that no process has. This folder knows nothing of waiting: the lock has been
-//! acquired. Rules: E, L, H5.
+//! `deletion.rs` listens for deletions by other clients, `detached.rs` is a lease that no process has. This folder knows nothing
+//! of waiting: the lock has been acquired. Rules: E, L, H5.
 
 mod deletion;
 mod detached;
@@ -74,9 +74,7 @@ impl Lease {
             None => ReleaseOutcome::AlreadyGone,
         }
     }
-}
 
-impl Lease {
     /// Takes the lease out of this process's hands: it is neither renewed nor released any more, and its lock stays held until
     /// its TTL is over. Another process may [go on with it](crate::Redlock::attach). Returns `None` if the lease had ended.
     ///
@@ -181,8 +179,9 @@ impl LeaseHandle {
     }
 
     /// Waits until the lease is lost: at the deadline at the latest, also if no node answers. Earlier if a quorum of nodes denies
-    /// the lease, which the watchdog learns with its next renewal, every third of the TTL. Never returns if the lease is released or
-    /// dropped first.
+    /// the lease, which the watchdog learns with its next renewal, every third of the TTL. Of a
+    /// [break](crate::Redlock::break_lock) it learns at once, once it has renewed. Never returns if the lease is released or dropped
+    /// first.
     ///
     /// ```no_run
     /// # async fn work() {}

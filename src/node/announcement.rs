@@ -101,7 +101,8 @@ impl Listener {
         Listener { node, sink }
     }
 
-    /// From now on, the node delivers every announcement, until [`unsubscribed`](Self::unsubscribed). To be called after each interruption.
+    /// From now on, the node delivers every announcement, until [`unsubscribed`](Self::unsubscribed). To be called after each
+    /// interruption.
     pub fn subscribed(&self) {
         self.sink.set_subscribed(self.node, true);
     }

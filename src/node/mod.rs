@@ -21,6 +21,6 @@ pub use fault::{Fault, ListConflict, Unfit};
 pub use inspection::{Counter, KeyPage, KeyState, KeyValue};
 pub use owner::OwnerToken;
 pub use port::NodeState;
-pub(crate) use port::{Node, Nodes};
+pub(crate) use port::{Node, Nodes, listen_to_all};
 pub use request::Reply;
 pub(crate) use request::{Action, Answer, Fencing, Request};

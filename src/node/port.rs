@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 
-use super::announcement::{Listener, Listening};
+use super::announcement::{Listener, Listening, ReleaseSink};
 use super::client::{ClientId, ClientInfo};
 use super::fault::Fault;
 use super::inspection::{KeyPage, KeyState};
@@ -14,6 +14,13 @@ use super::request::{Reply, Request};
 
 /// The nodes of one set.
 pub(crate) type Nodes = Arc<[Arc<dyn Node>]>;
+
+/// Listens to one lock on all nodes that can announce. Called within the manager's runtime.
+pub(crate) fn listen_to_all(nodes: &Nodes, key: &Arc<str>, sink: Arc<dyn ReleaseSink>) -> Vec<Listening> {
+    let listen =
+        |(number, node): (usize, &Arc<dyn Node>)| node.listen(key, Listener::new(number, sink.clone()));
+    nodes.iter().enumerate().filter_map(listen).collect()
+}
 
 /// One independent vote: a single Redis or Valkey master, never a replica and never a member of a cluster.
 pub trait Node: fmt::Debug + Send + Sync + 'static {

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::node::{
-    Listener, Listening, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, ReleaseSink, WaitNotice,
+    Listening, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, ReleaseSink, WaitNotice, listen_to_all,
 };
 use crate::protocol::quorum::quorum;
 use crate::sys::mutex::lock;
@@ -83,11 +83,9 @@ impl ReleaseWatch {
             fairness: fairness.clone(),
         });
         let _entered = runtime.enter();
-        let listen = |number: usize| nodes[number].listen(key, Listener::new(number, received.clone()));
-        let listening = (0..nodes.len()).filter_map(listen).collect();
         ReleaseWatch {
+            _listening: listen_to_all(nodes, key, received.clone()),
             received,
-            _listening: listening,
         }
     }
 
