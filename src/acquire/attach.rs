@@ -10,9 +10,9 @@ use crate::lease::{DetachedLease, Lease};
 use crate::node::Nodes;
 use crate::options::LockSettings;
 use crate::protocol::quorum::Standing;
-use crate::waiting::{LocalLease, QueueId, Queues};
+use crate::waiting::{QueueId, Queues};
 
-use super::SharedFailure;
+use super::{SharedFailure, start};
 
 /// A detached lease, and what it takes to go on with it.
 pub(crate) struct Attach<'a> {
@@ -40,8 +40,7 @@ impl Attach<'_> {
             Standing::Unclear | Standing::Pending => return Err(AttachError::NoQuorum { votes }),
         }
         let expiries = claim.expiries(&votes, &settings);
-        let kept = expiries.quorum_until(|node| self.nodes[node].clock_advanced());
-        if claim.context().clock.now() >= claim.t0() + kept {
+        if claim.context().clock.now() >= claim.kept_until(&expiries) {
             return Err(AttachError::NoQuorum { votes });
         }
         let id = QueueId::new(&self.key, &settings);
@@ -49,10 +48,7 @@ impl Attach<'_> {
         claim.take_over(Some(Arc::new(holder)));
         let (resource, token) = (self.detached.resource.clone(), self.detached.token);
         let state = LeaseState::new(resource, settings, votes, token, expiries, claim);
-        let lease = Lease::start(state);
-        let held: std::sync::Weak<dyn LocalLease> = Arc::<LeaseState>::downgrade(lease.state());
-        slot.set_lease(held);
-        Ok(lease)
+        Ok(start(state, slot))
     }
 
     /// Deletes the keys, as a release does.

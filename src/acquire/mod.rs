@@ -23,7 +23,7 @@ use crate::options::LockSettings;
 use crate::protocol::quorum::Verdict;
 use crate::round::may_retry;
 use crate::votes::Votes;
-use crate::waiting::{FrontWaiter, LocalLease, QueueId, Queues, Retry, Ticket};
+use crate::waiting::{FrontWaiter, HolderSlot, LocalLease, QueueId, Queues, Retry, Ticket};
 
 /// One acquire.
 pub(crate) struct Acquire {
@@ -204,8 +204,7 @@ impl Acquire {
         }
         // Where nodes' clocks were put forward meanwhile, it may be later than that for them.
         let expiries = claim.expiries(&votes, settings);
-        let kept = expiries.quorum_until(|node| self.nodes[node].clock_advanced());
-        if clock.now() >= t0 + kept {
+        if clock.now() >= claim.kept_until(&expiries) {
             let failure = AttemptFailure::new(FailureKind::ClocksMoved, votes, &mut claim);
             // Ahead of the next attempt in every pipeline, or that would run into it.
             let _ = claim.release().await;
@@ -215,10 +214,7 @@ impl Acquire {
         let (holder, slot) = self.queues.got(self.queue_id(), round_trip);
         claim.won(Arc::new(holder));
         let state = LeaseState::new(self.resource.clone(), *settings, votes, token, expiries, claim);
-        let lease = Lease::start(state);
-        let held: Weak<LeaseState> = Arc::downgrade(lease.state());
-        slot.set_lease(held);
-        Ok(lease)
+        Ok(start(state, slot))
     }
 
     fn failed(&self, failure: AttemptFailure) -> AcquireError {
@@ -254,6 +250,14 @@ impl Acquire {
             },
         }
     }
+}
+
+/// Starts the lease, and tells the waiters of this process of it.
+fn start(state: LeaseState, slot: HolderSlot<Arc<SharedFailure>>) -> Lease {
+    let lease = Lease::start(state);
+    let held: Weak<LeaseState> = Arc::downgrade(lease.state());
+    slot.set_lease(held);
+    lease
 }
 
 impl LocalLease for LeaseState {

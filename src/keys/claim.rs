@@ -196,6 +196,11 @@ impl Claim {
         expiries
     }
 
+    /// Returns until when a quorum of nodes keeps the key, counting steps of their clocks up to now.
+    pub(crate) fn kept_until(&self, expiries: &Expiries) -> Moment {
+        self.t0() + expiries.quorum_until(|node| self.nodes[node].clock_advanced())
+    }
+
     /// Returns the acquire's round.
     pub(crate) fn attempt(&mut self) -> &mut Round {
         &mut self.acquire

@@ -13,6 +13,7 @@ mod retry;
 mod ticket;
 
 pub(crate) use front::FrontWaiter;
+pub(crate) use local_holder::HolderSlot;
 pub(crate) use queue::LocalLease;
 pub(crate) use registry::{QueueId, Queues};
 pub(crate) use retry::Retry;
