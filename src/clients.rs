@@ -35,7 +35,7 @@ struct Known {
     is_pending: bool,
 }
 
-/// Remembers what the nodes told. What is known stays if they told nothing this time.
+/// Remembers a client's description. If the nodes told none this time, the known one stays.
 fn remember(
     known: &mut HashMap<ClientId, Known>,
     client: ClientId,
@@ -80,10 +80,12 @@ impl Clients {
             client,
             since: token.began()?,
             is_this_client: client == self.context.client,
-            info: lock(&self.known)
-                .get(&client)
-                .and_then(|known| known.info.clone()),
+            info: self.info(client),
         })
+    }
+
+    fn info(&self, client: ClientId) -> Option<Arc<ClientInfo>> {
+        lock(&self.known).get(&client)?.info.clone()
     }
 
     /// Starts to look up the client that the token names, in the background, unless it is known.
@@ -115,18 +117,14 @@ impl Clients {
         if holder.is_this_client {
             return holder;
         }
-        if !lock(&self.known)
-            .get(&holder.client)
-            .is_some_and(Known::is_settled)
-        {
+        let known = lock(&self.known).get(&holder.client).cloned();
+        if !known.is_some_and(|known| known.is_settled()) {
             let asked = self.ask(holder.client);
             if timeout(&self.context.runtime, BUDGET, asked).await.is_none() {
                 remember(&mut lock(&self.known), holder.client, None, false);
             }
         }
-        let info = lock(&self.known)
-            .get(&holder.client)
-            .and_then(|known| known.info.clone());
+        let info = self.info(holder.client);
         Holder { info, ..holder }
     }
 

@@ -110,7 +110,7 @@ fn ask(question: &str) -> bool {
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// What became of the lock.
+/// Whether a break has deleted the lock's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// A quorum of nodes has deleted the key, or had none.

@@ -12,11 +12,7 @@ use crate::fault;
 
 /// Returns the holder in words, with the time since its attempt began, by this machine's clock.
 pub(crate) fn words(holder: &Holder) -> String {
-    format!("{}, since {}", name(holder), since(holder))
-}
-
-pub(crate) fn name(holder: &Holder) -> String {
-    holder.name()
+    format!("{}, since {}", holder.name(), since(holder))
 }
 
 pub(crate) fn since(holder: &Holder) -> String {

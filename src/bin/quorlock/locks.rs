@@ -83,9 +83,7 @@ pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failu
 }
 
 fn line(lock: &Inspection) -> String {
-    escape_control_characters(&format!("{}: {}", lock.resource, holder::line(lock)))
-        + "
-"
+    escape_control_characters(&format!("{}: {}", lock.resource, holder::line(lock))) + "\n"
 }
 
 fn leak_line(lock: &Inspection, leaks: &[Leak]) -> String {
@@ -152,7 +150,7 @@ fn holder_line(holder: Option<&Holder>, count: u64) -> String {
     let Some(holder) = holder else {
         return format!("{UNKNOWN}: {count} lock{plural}\n");
     };
-    let (name, since) = (holder::name(holder), holder::since(holder));
+    let (name, since) = (holder.name(), holder::since(holder));
     format!(
         "{}: {count} lock{plural}, the oldest since {since}\n",
         escape_control_characters(&name)
