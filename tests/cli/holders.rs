@@ -15,8 +15,8 @@ async fn json(urls: &[String], arguments: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("no JSON: {out}{err}"))
 }
 
-/// Starts a run that waits for its input.
-async fn holds(urls: &[String], name: &str, resource: &str) -> Running {
+/// Starts a run that holds the lock until its input ends.
+fn run(urls: &[String], name: &str, resource: &str) -> Running {
     let run = ["run", "--json", "--name", name, "--wait", "forever", resource];
     Running::start(with(
         urls,
@@ -24,17 +24,23 @@ async fn holds(urls: &[String], name: &str, resource: &str) -> Running {
     ))
 }
 
+/// The same, once it holds the lock.
+async fn holds(urls: &[String], name: &str, resource: &str) -> Running {
+    let mut running = run(urls, name, resource);
+    assert_eq!(running.line().await, "held");
+    running
+}
+
 #[tokio::test]
 async fn a_process_that_hangs_is_found_and_its_lock_given_to_the_next() {
     let testbed = testbed().await;
     let urls = testbed.urls();
     let mut hangs = holds(&urls, "billing", "nightly").await;
-    assert_eq!(hangs.line().await, "held");
     let pid = u64::from(hangs.child.id().unwrap());
     // Both quorlock and its guard are stopped with it, as on a machine that hangs.
     hangs.signal(Signal::STOP);
 
-    let mut waits = holds(&urls, "next", "nightly").await;
+    let mut waits = run(&urls, "next", "nightly");
     let why = waits.event("waiting").await;
     assert_eq!(
         (&why["reason"], &why["holder"]["name"]),
@@ -116,7 +122,6 @@ async fn nothing_is_broken_blindly() {
     let testbed = testbed().await;
     let urls = testbed.urls();
     let mut holder = holds(&urls, "holder", "job").await;
-    assert_eq!(holder.line().await, "held");
     let mut unasked = with(&urls, &["break", "job"]);
     unasked.stdin(Stdio::null());
     let output = finish(unasked).await;
@@ -143,7 +148,6 @@ async fn locks_are_summed_up_by_holder_and_leftovers_named() {
     let output = finish(with(&urls, &["locks"])).await;
     assert_eq!(text(&output.stdout), "no locks\n");
     let mut holder = holds(&urls, "holder", "job").await;
-    assert_eq!(holder.line().await, "held");
     let summed = json(&urls, &["locks", "--holders"]).await;
     assert_eq!(
         (&summed["holder"]["name"], &summed["locks"]),
@@ -168,7 +172,6 @@ async fn a_refusal_has_its_own_code_and_names_the_holder() {
     let testbed = testbed().await;
     let urls = testbed.urls();
     let mut holder = holds(&urls, "holder", "job").await;
-    assert_eq!(holder.line().await, "held");
     eventually("the refusal names the holder", async || {
         let run = ["run", "--json", "--no-wait", "-E", "7", "job", "--", "true"];
         let output = finish(with(&urls, &run)).await;

@@ -9,7 +9,7 @@ use quorlock::testbed::TestNode;
 use quorlock::{LockStatus, Redlock};
 use tokio::time::sleep;
 
-use crate::common::connect;
+use crate::common::{connect, eventually};
 use crate::measure::{Usage, resident};
 use crate::testbed;
 
@@ -77,7 +77,7 @@ async fn fill(node: &TestNode, count: usize) {
         let to = count.min(from + BATCH);
         let command = ["EVAL", FILL, "0", &from.to_string(), &to.to_string()];
         // A busy machine may need longer than a command has.
-        while node.command(&command).await.is_err() {}
+        eventually("the locks are set", async || node.command(&command).await.is_ok()).await;
     }
 }
 
