@@ -1,8 +1,11 @@
 //! Locks that outlive a process: acquired, extended and released by steps of a script.
 
-use serde_json::Value;
+use std::process::Stdio;
 
-use crate::support::{finish, free, text, with};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::support::{PATIENCE, finish, free, text, with};
 use crate::testbed;
 
 #[tokio::test]
@@ -79,4 +82,28 @@ async fn other_texts_are_refused_as_handles() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("OWNER:TOKEN:TTL:NAME"), "{said}");
+}
+
+/// Nobody could release such a lock.
+#[tokio::test]
+async fn a_lock_whose_handle_cannot_be_printed_is_released() {
+    let testbed = testbed().await;
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for stdout in [Stdio::from(full), Stdio::from(closed)] {
+        let mut acquire = with(&testbed.urls(), &["acquire", "--ttl", "10m", "job"]);
+        let child = acquire.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+        let output = timeout(PATIENCE, child.wait_with_output())
+            .await
+            .unwrap()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(71), "{said}");
+        assert!(
+            said.contains("handle") && said.contains("job: released"),
+            "{said}"
+        );
+        free(&testbed).await;
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorlock::{AttachError, DetachedLease, FencingToken, Redlock, ReleaseOutcome};
+use quorlock::{AttachError, DetachedLease, FencingToken, Lease, Redlock, ReleaseOutcome};
 use serde_json::{Value, json};
 
 use crate::args::{Acquire, Handle};
@@ -38,15 +38,7 @@ pub(crate) async fn acquire(arguments: Acquire, report: &Report) -> Result<End, 
         report,
     );
     let end = match signals.or(acquiring).await {
-        Ok(Ok(lease)) => {
-            let valid = lease.remaining();
-            match lease.detach() {
-                Some(detached) => {
-                    print(&detached, valid, arguments.export, report).map(|()| End::Code(exit::OK))
-                }
-                None => Err(lost("the lease ended before it could be given out")),
-            }
-        }
+        Ok(Ok(lease)) => give_out(&redlock, lease, arguments.export, report).await,
         Ok(Err(failure)) => Err(locking::not_acquired(failure, &arguments.lock)),
         Err(signal) => Ok(End::by(signal)),
     };
@@ -54,14 +46,37 @@ pub(crate) async fn acquire(arguments: Acquire, report: &Report) -> Result<End, 
     end
 }
 
-fn print(detached: &DetachedLease, valid: Duration, export: bool, report: &Report) -> Result<(), Failure> {
+/// Prints the lease's handle, and leaves the lock to whoever reads it.
+async fn give_out(redlock: &Redlock, lease: Lease, export: bool, report: &Report) -> Result<End, Failure> {
+    let valid = lease.remaining();
+    let Some(detached) = lease.detach() else {
+        return Err(lost("the lease ended before it could be given out"));
+    };
+    let reason = match print(&detached, valid, export, report) {
+        Ok(true) => return Ok(End::Code(exit::OK)),
+        Ok(false) => "nobody reads the handle".to_owned(),
+        Err(failure) => format!("{} (the lock's handle)", failure.message),
+    };
+    // Nobody has the handle, so nobody could release the lock.
+    let outcome = redlock
+        .release_detached(&detached)
+        .await
+        .map_err(Failure::usage)?;
+    let resource = detached.resource();
+    Err(Failure::new(
+        exit::SYSTEM,
+        format!("{reason}; {resource}: {outcome}"),
+    ))
+}
+
+fn print(detached: &DetachedLease, valid: Duration, export: bool, report: &Report) -> Result<bool, Failure> {
     let document = || {
         let mut document = validity(detached, valid);
         document["handle"] = detached.to_string().into();
         document["owner"] = detached.owner().value().into();
         document
     };
-    out::print(report, document, || match export {
+    out::print_one(report, document, || match export {
         true => exported(detached),
         false => format!("{detached}\n"),
     })
@@ -98,13 +113,13 @@ pub(crate) async fn extend(arguments: Handle, report: &Report) -> Result<u8, Fai
     if lease.detach().is_none() {
         return Err(lost("the lease ended before it was extended"));
     }
-    out::print(
+    let printed = out::print(
         report,
         || validity(handle, valid),
         || format!("{}: valid for another {}\n", handle.resource(), short(valid)),
-    )?;
+    );
     clean_up(&redlock, CLEAN_UP).await;
-    Ok(exit::OK)
+    printed.map(|()| exit::OK)
 }
 
 pub(crate) async fn release(arguments: Handle, report: &Report) -> Result<u8, Failure> {
@@ -116,13 +131,13 @@ pub(crate) async fn release(arguments: Handle, report: &Report) -> Result<u8, Fa
         ReleaseOutcome::AlreadyGone => ("already_gone", exit::LOST),
         _ => ("uncertain", exit::NO_QUORUM),
     };
-    out::print(
+    let printed = out::print(
         report,
         || json!({"resource": handle.resource(), "outcome": name}),
         || format!("{}: {outcome}\n", handle.resource()),
-    )?;
+    );
     clean_up(&redlock, CLEAN_UP).await;
-    Ok(code)
+    printed.map(|()| code)
 }
 
 fn lost(what: &str) -> Failure {

@@ -40,6 +40,7 @@ Exit codes:
     0  the lock was acquired
     2  usage error: options, URLs, durations, the lock's name
    69  no quorum of nodes is in reach and gives locks
+   71  the handle could not be printed: the lock was released
    75  the lock is held by another client (-E sets another code)
    78  a node may not vote, or other clients use another list of nodes
   128+n  quorlock got signal n; nothing is locked";
@@ -49,6 +50,7 @@ Exit codes:
     0  the lock is held for another TTL
     2  usage error: options, URLs, the handle
    69  no quorum of nodes confirmed it; the lock may be held until its TTL is over
+   71  the result could not be printed
    78  a node may not vote, or other clients use another list of nodes
    79  the lease was lost: it expired, was released, or another client holds the lock";
 
@@ -57,6 +59,7 @@ Exit codes:
     0  the lock was released
     2  usage error: options, URLs, the handle
    69  too few nodes answered; the lock ends when its TTL is over
+   71  the result could not be printed
    78  a node may not vote
    79  the lease had ended before: another client may have held the lock meanwhile";
 
@@ -65,6 +68,7 @@ Exit codes:
     0  a quorum of nodes gives locks
     2  usage error: options, URLs, durations
    69  no quorum of nodes is up and gives locks (restart guard, or another list of nodes is in use)
+   71  the result could not be printed
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), even if there is a quorum";
 
 pub(crate) const OF_LOCKS: &str = "\
@@ -72,6 +76,7 @@ Exit codes:
     0  a quorum of nodes was listed
     2  usage error: options, URLs, durations
    69  too few nodes are in reach, or could be listed (the user needs +scan)
+   71  the result could not be printed
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";
 
 pub(crate) const OF_SHOW: &str = "\
@@ -79,6 +84,7 @@ Exit codes:
     0  a quorum of nodes answered; the output says whether the lock is held
     2  usage error: options, URLs, the lock's name
    69  too few nodes are in reach
+   71  the result could not be printed
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";
 
 pub(crate) const OF_BREAK: &str = "\
@@ -86,6 +92,7 @@ Exit codes:
     0  the lock was broken, or there was nothing to break, or the answer was no
     2  usage error: options, URLs, the lock's name; no terminal to ask on, and no --owner; the key is no owner token
    69  too few nodes are in reach: the lock may still be held
+   71  the result could not be printed
    75  another owner holds the lock by now: nothing was deleted there
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";
 
@@ -94,6 +101,7 @@ Exit codes:
     0  all clients use the same list of nodes, or there are no clients
     2  usage error: options, URLs, durations
    69  no node could be asked
+   71  the result could not be printed
    78  more than one list of nodes is in use";
 
 pub(crate) const OF_BENCH: &str = "\
