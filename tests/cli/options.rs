@@ -241,7 +241,14 @@ async fn counters_are_kept_for_as_long_as_told() {
 async fn each_command_tells_its_own_exit_codes() {
     for (command, codes) in [
         ("run", &[2, 69, 71, 75, 78, 79, 126, 127][..]),
-        ("status", &[0, 2, 69, 78]),
+        ("acquire", &[0, 2, 69, 71, 75, 78]),
+        ("extend", &[0, 2, 69, 71, 78, 79]),
+        ("release", &[0, 2, 69, 71, 78, 79]),
+        ("status", &[0, 2, 69, 71, 78]),
+        ("locks", &[0, 2, 69, 71, 78]),
+        ("show", &[0, 2, 69, 71, 78]),
+        ("break", &[0, 2, 69, 71, 75, 78]),
+        ("members", &[0, 2, 69, 71, 78]),
         ("bench", &[0, 2, 69, 71, 78]),
         ("testbed", &[0, 2, 69, 71, 126, 127]),
     ] {
@@ -249,6 +256,12 @@ async fn each_command_tells_its_own_exit_codes() {
         let (_, table) = shown.split_once("Exit codes:").unwrap();
         let first = |line: &str| line.split_whitespace().next()?.parse::<u8>().ok();
         let told: Vec<u8> = table.lines().filter_map(first).collect();
+        // A line that clap wrapped starts with neither a code nor the indentation of a second line.
+        let rows = table.lines().skip_while(|line| first(line).is_none());
+        for row in rows {
+            let code = row.trim_start().starts_with(|c: char| c.is_ascii_digit());
+            assert!(code || row.starts_with("       "), "{command}: {row}");
+        }
         assert_eq!(told, codes, "{command}: {table}");
     }
 }

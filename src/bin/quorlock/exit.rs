@@ -19,17 +19,18 @@ pub(crate) const LOST: u8 = 79;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 
-// The tables of `--help` must agree with the constants.
+// The tables of `--help` must agree with the constants. Without a terminal, clap wraps lines at 100 columns.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  the command's own, or 128+n if signal n ended it. After INT and QUIT, quorlock dies of the same signal, so that Ctrl-C
-  also ends the script around it; shells show 128+n. Otherwise:
+  the command's own, or 128+n if signal n ended it. After INT and QUIT, quorlock dies of the same
+  signal, so that Ctrl-C also ends the script around it; shells show 128+n. Otherwise:
     2  usage error: options, URLs, durations; nothing was done
-   69  no quorum of nodes is in reach and gives locks, or --testbed found no server: the command was not run
+   69  no quorum of nodes is in reach and gives locks, or --testbed found no server: the command
+       was not run
    71  the system refused a process, a pipe or a signal handler
    75  the lock is held by another client: the command was not run (-E sets another code)
-   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), or other clients use another
-       list of nodes: the command was not run
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names),
+       or other clients use another list of nodes: the command was not run
    79  the lease was lost, or --max-hold was over: quorlock ended the command
   126  the command was found but cannot be executed, or its interpreter is missing
   127  the command was not found
@@ -69,7 +70,8 @@ Exit codes:
     2  usage error: options, URLs, durations
    69  no quorum of nodes is up and gives locks (restart guard, or another list of nodes is in use)
    71  the result could not be printed
-   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names), even if there is a quorum";
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names),
+       even if there is a quorum";
 
 pub(crate) const OF_LOCKS: &str = "\
 Exit codes:
@@ -90,7 +92,8 @@ Exit codes:
 pub(crate) const OF_BREAK: &str = "\
 Exit codes:
     0  the lock was broken, or there was nothing to break, or the answer was no
-    2  usage error: options, URLs, the lock's name; no terminal to ask on, and no --owner; the key is no owner token
+    2  usage error: options, URLs, the lock's name; no terminal to ask on, and no --owner; the key
+       is no owner token
    69  too few nodes are in reach: the lock may still be held
    71  the result could not be printed
    75  another owner holds the lock by now: nothing was deleted there
@@ -110,7 +113,8 @@ Exit codes:
     2  usage error: options, URLs, durations, a chart that cannot be written; nothing was done
    69  no quorum of nodes is in reach, no lock could be acquired, or --testbed found no server
    71  the system refused a process, a signal handler or a file
-   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names); nothing was done
+   78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names);
+       nothing was done
   128+n  signal n ended it early; the results so far are shown";
 
 pub(crate) const OF_TESTBED: &str = "\
