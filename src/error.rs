@@ -322,6 +322,18 @@ impl fmt::Display for ReleaseOutcome {
     }
 }
 
+/// It is not known whether a resource's work is done in a period, or the period was not marked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PeriodError {
+    /// No quorum of nodes answered that it holds the lock of this lease.
+    #[error("no quorum of nodes answered for the period: {votes}")]
+    NoQuorum {
+        /// The nodes' answers.
+        votes: Votes,
+    },
+}
+
 /// The work of a scoped run was not done under the lock.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -332,4 +344,10 @@ pub enum RunError {
     /// The lease was lost, so the work was cancelled (its future dropped) before the deadline.
     #[error(transparent)]
     Lost(#[from] Lost),
+    /// It is not known whether the work is done in this period, so it was not started.
+    #[error("the work was not started, because it is not known whether it is done already: {0}")]
+    PeriodUnknown(PeriodError),
+    /// The work has ended well, but no quorum of nodes has marked the period. Another process may do the work again.
+    #[error("the work is done, but another process may do it again in this period: {0}")]
+    NotMarked(PeriodError),
 }

@@ -16,6 +16,7 @@ mod keys;
 mod lease;
 pub mod node;
 mod options;
+mod period;
 mod protocol;
 mod redis;
 mod redlock;
@@ -30,7 +31,8 @@ mod waiting;
 
 pub use builder::RedlockBuilder;
 pub use error::{
-    AcquireError, AttachError, ConnectError, ExtendError, LossReason, Lost, ReleaseOutcome, RunError,
+    AcquireError, AttachError, ConnectError, ExtendError, LossReason, Lost, PeriodError, ReleaseOutcome,
+    RunError,
 };
 pub use fence_gate::{FenceGate, StaleToken};
 /// The client library, for [`NodeConfig::from_fred`].
@@ -42,6 +44,7 @@ pub use options::{
     Backoff, ConfigError, Drift, MAX_CONNECT_TIMEOUT, MAX_NAME_BYTES, MAX_NODES, MAX_PREFIX_BYTES,
     MAX_RESOURCE_BYTES, MAX_RETENTION, MAX_TTL, MIN_TTL,
 };
+pub use period::Period;
 pub use protocol::token::{FencingToken, NotAToken};
 pub use redis::{Credentials, CredentialsProvider, NodeConfig, NodeList, Registrations};
 #[cfg(feature = "tls")]

@@ -32,9 +32,12 @@ pub(crate) const RECORD_SUFFIX: &str = "#node";
 pub(crate) const VIEWS_SUFFIX: &str = "#views";
 /// The end of the keys that describe clients.
 pub(crate) const CLIENT_SUFFIX: &str = "#client";
+/// The end of the key that tells until when a resource's work counts as done (`redis/lock.lua`).
+const DONE_SUFFIX: &str = "#done";
 /// Ends that a lock's key must not have. Version 0.1 uses the last one.
-const RESERVED: [&str; 5] = [
+const RESERVED: [&str; 6] = [
     COUNTER_SUFFIX,
+    DONE_SUFFIX,
     RECORD_SUFFIX,
     VIEWS_SUFFIX,
     CLIENT_SUFFIX,
@@ -61,8 +64,11 @@ pub enum ConfigError {
         /// The given length.
         bytes: usize,
     },
-    /// The resource's key has a reserved end: `#fence`, `#node`, `#views`, `#client` or `#memory`.
-    #[error("the key {key:?} ends in {suffix:?}, which is reserved for {}: use another resource name", if *suffix == COUNTER_SUFFIX { "fencing counters" } else { "records about nodes and clients" })]
+    /// The resource's key has a reserved end: `#fence`, `#done`, `#node`, `#views`, `#client` or `#memory`.
+    #[error(
+        "the key {key:?} ends in {suffix:?}, which is reserved for {}: use another resource name",
+        reserved_for(suffix)
+    )]
     ReservedName {
         /// The prefix and the name.
         key: Arc<str>,
@@ -121,6 +127,23 @@ pub enum ConfigError {
     /// `max_hold` is zero.
     #[error("max_hold is zero, so no lock could be held: use a longer time")]
     MaxHold,
+    /// The minimum hold is longer than the TTL.
+    #[error(
+        "a min_hold of {min_hold:?} is longer than the TTL of {ttl:?}, so a crash would end the lock earlier: use a TTL of at \
+         least {min_hold:?}"
+    )]
+    MinHold {
+        /// The given value.
+        min_hold: Duration,
+        /// The TTL.
+        ttl: Duration,
+    },
+    /// The length of a period is out of bounds.
+    #[error("a period of {length:?} is out of bounds: use 1 s to 365 days")]
+    Period {
+        /// The given value.
+        length: Duration,
+    },
     /// The counter retention is out of bounds.
     #[error(
         "a counter retention of {retention:?} is out of bounds: use at least {least:?} (ten times the TTL, and 5 s) and at most \
@@ -194,6 +217,7 @@ pub(crate) struct LockOptions {
     pub(crate) wait: Wait,
     pub(crate) watchdog: bool,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Duration,
     pub(crate) fencing: bool,
     pub(crate) retention: Option<Duration>,
     pub(crate) restart_guard: bool,
@@ -212,6 +236,7 @@ impl Default for LockOptions {
             wait: Wait::Within(Duration::from_secs(10)),
             watchdog: true,
             max_hold: None,
+            min_hold: Duration::ZERO,
             fencing: true,
             retention: None,
             restart_guard: true,
@@ -233,6 +258,8 @@ pub(crate) struct LockSettings {
     pub(crate) node_budget: Duration,
     pub(crate) watchdog: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// How long the lock stays held from `t0` on, also if it is released earlier (L4).
+    pub(crate) min_hold: Duration,
     pub(crate) fencing: bool,
     /// How long a counter lives from its start, in whole milliseconds; `None`: for ever (F5).
     pub(crate) retention: Option<Duration>,
@@ -294,12 +321,17 @@ impl LockOptions {
         if self.max_hold.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::MaxHold);
         }
+        if self.min_hold > ttl {
+            let min_hold = self.min_hold;
+            return Err(ConfigError::MinHold { min_hold, ttl });
+        }
         Ok(LockSettings {
             ttl,
             validity,
             node_budget,
             watchdog: self.watchdog,
             max_hold: self.max_hold,
+            min_hold: self.min_hold,
             fencing: self.fencing,
             retention: self.retention(ttl)?,
             guard: self.restart_guard.then_some(self.longest_ttl),
@@ -316,6 +348,14 @@ impl LockOptions {
             return Err(ConfigError::Retention { retention, least });
         }
         Ok(Some(Duration::from_millis(retention.as_millis() as u64)))
+    }
+}
+
+fn reserved_for(suffix: &str) -> &'static str {
+    match suffix {
+        COUNTER_SUFFIX => "fencing counters",
+        DONE_SUFFIX => "periods that are done",
+        _ => "records about nodes and clients",
     }
 }
 
@@ -458,6 +498,13 @@ mod tests {
         assert_eq!(
             settings(|o| o.max_hold = Some(Duration::ZERO)).unwrap_err(),
             ConfigError::MaxHold
+        );
+        let ttl = Duration::from_secs(30);
+        assert_eq!(settings(|o| o.min_hold = ttl).unwrap().min_hold, ttl);
+        let min_hold = ttl + Duration::from_nanos(1);
+        assert_eq!(
+            settings(|o| o.min_hold = min_hold).unwrap_err(),
+            ConfigError::MinHold { min_hold, ttl }
         );
     }
 

@@ -31,11 +31,11 @@ impl NodeVote {
     }
 }
 
-/// Returns how an answer counts in any round: grants, extensions, deletions and announcements are "yes".
+/// Returns how an answer counts in any round: "yes" if the node did what was asked.
 pub(crate) fn vote(answer: &Result<Reply, Fault>) -> Vote {
     match answer {
         Ok(Reply::Granted { .. } | Reply::Raised { .. } | Reply::Extended) => Vote::Yes,
-        Ok(Reply::Released { .. } | Reply::Announced) => Vote::Yes,
+        Ok(Reply::Released { .. } | Reply::Done { .. } | Reply::Announced) => Vote::Yes,
         Ok(Reply::Held { .. } | Reply::Missing | Reply::Foreign) => Vote::No,
         Err(_) => Vote::Fault,
     }

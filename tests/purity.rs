@@ -32,7 +32,7 @@ const ROWS: [&[&str]; 9] = [
     &["keys", "inspect"],
     &["error", "round", "clients"],
     &["votes", "context", "redis"],
-    &["node", "options", "fence_gate"],
+    &["node", "options", "fence_gate", "period"],
     &["protocol", "sys"],
 ];
 

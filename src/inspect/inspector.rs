@@ -46,6 +46,7 @@ impl Inspector {
             action: Action::Release {
                 counter: None,
                 notice: Some(notice),
+                keep_until: None,
             },
         };
         let mut round = Round::start(&self.nodes, &request, BUDGET, &self.context);

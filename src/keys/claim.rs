@@ -51,6 +51,8 @@ pub(crate) struct Claim {
     late_grants: LateGrants,
     /// The release, once it is sent. Its answers tell where the key is gone.
     release: Option<Round>,
+    /// Until when the keys stay after the release, once the lock was won (L4). `None`: not at all.
+    keep_until: Option<Instant>,
     /// What the deletion announces, once that is decided. The inner `None` announces nothing.
     given_up: Option<Option<ReleaseNotice>>,
     /// The waiters of this process, once the lock was won.
@@ -114,6 +116,7 @@ impl Claim {
             collecting: None,
             late_grants: LateGrants::default(),
             release: None,
+            keep_until: None,
             given_up: None,
             observer: None,
         }
@@ -242,8 +245,11 @@ impl Claim {
 
     /// The lock was won. Acquires that are still queued for slow nodes are sent all the same: a lease on a bare quorum would not
     /// outlive the loss of a single node.
-    pub(crate) fn won(&mut self, observer: Arc<dyn ReleaseObserver>) {
+    ///
+    /// The keys stay for `min_hold` from when the acquire was sent, also if the lock is released earlier (L4).
+    pub(crate) fn won(&mut self, observer: Arc<dyn ReleaseObserver>, min_hold: Duration) {
         self.observer = Some(observer);
+        self.keep_until = Some(self.acquire.started + min_hold).filter(|_| !min_hold.is_zero());
         let mut won_on = self.possible_keys();
         won_on.shrink_to_fit();
         // Nodes that have not answered yet may be asked once more (A8).
@@ -361,6 +367,7 @@ impl Claim {
         self.request(Action::Release {
             counter: highest.filter(|_| known != highest),
             notice: self.given_up.flatten(),
+            keep_until: self.keep_until,
         })
     }
 
@@ -380,13 +387,21 @@ impl Claim {
         if self.given_up.is_some() {
             return;
         }
+        let abandoned = ReleaseNotice {
+            kind: ReleaseKind::Abandoned,
+            turn: None,
+        };
         self.given_up = Some(match &self.observer {
+            // Waiters ask once, and learn when the keys expire now.
+            Some(_) if self.keeps_on() => Some(abandoned),
             Some(observer) => Some(observer.notice()),
-            None => (self.possible_keys().len() >= quorum(self.nodes.len())).then_some(ReleaseNotice {
-                kind: ReleaseKind::Abandoned,
-                turn: None,
-            }),
+            None => (self.possible_keys().len() >= quorum(self.nodes.len())).then_some(abandoned),
         });
+    }
+
+    /// Returns whether the keys stay for a while after the release.
+    fn keeps_on(&self) -> bool {
+        self.keep_until.is_some_and(|until| until > Instant::now())
     }
 
     fn notify_local_waiters(&mut self) {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::context::Context;
-use crate::node::{Answer, Node, Nodes, OwnerToken, Request};
+use crate::node::{Action, Answer, Node, Nodes, OwnerToken, Request};
 use crate::round;
 use crate::sys::mutex::lock;
 use crate::sys::timer::sleep_until;
@@ -115,18 +115,28 @@ impl Cleanup {
 
     /// Returns whether a deletion of this owner token is not confirmed by the node yet.
     pub(crate) fn is_deleting(&self, node: usize, owner: OwnerToken) -> bool {
-        lock(&self.inboxes[node].deleting).contains_key(&owner)
+        self.deletion(node, owner).is_some()
     }
 
     /// If the node has not confirmed the deletion of this owner token yet, sends it again at once: later requests of this manager are
     /// ordered after it. Returns whether it did.
     pub(crate) fn delete_again(&self, node: usize, owner: OwnerToken) -> bool {
-        let Some(request) = lock(&self.inboxes[node].deleting).get(&owner).cloned() else {
+        let Some(request) = self.deletion(node, owner) else {
             return false;
         };
         // The reply is not needed: the next answer about the key shows the outcome.
         self.context.in_background(BUDGET, self.ask(node, &request));
         true
+    }
+
+    /// Returns the deletion of this owner token that the node has not confirmed. `None` also while the key is meant to stay (L4).
+    fn deletion(&self, node: usize, owner: OwnerToken) -> Option<Arc<Request>> {
+        let keeps = |request: &Request| match request.action {
+            Action::Release { keep_until, .. } => keep_until.is_some_and(|until| until > Instant::now()),
+            _ => false,
+        };
+        let request = lock(&self.inboxes[node].deleting).get(&owner).cloned()?;
+        (!keeps(&request)).then_some(request)
     }
 
     fn ask(&self, node: usize, request: &Request) -> BoxFuture<'static, Answer> {

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::{ExtendError, LossReason, Lost};
 use crate::keys::claim::Claim;
 use crate::keys::late_grants::LateGrants;
-use crate::node::{Answer, Nodes, OwnerToken, Reply};
+use crate::node::{Action, Answer, Nodes, OwnerToken, Reply, Request};
 use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
@@ -209,6 +209,16 @@ impl LeaseState {
             self.expire_if_due();
             self.how_it_ended()
         })
+    }
+
+    /// Sends a request under the lease's owner token to all nodes.
+    pub(super) fn ask(&self, action: Action, budget: Duration) -> Round {
+        let request = Request {
+            key: self.key.clone(),
+            owner: self.owner,
+            action,
+        };
+        Round::start(&self.nodes, &request, budget, &self.context)
     }
 
     /// Returns whether an extension that failed with these votes is worth another attempt; see [`may_retry`].

@@ -23,4 +23,4 @@ pub use owner::OwnerToken;
 pub use port::NodeState;
 pub(crate) use port::{Node, Nodes, listen_to_all};
 pub use request::Reply;
-pub(crate) use request::{Action, Answer, Fencing, Request};
+pub(crate) use request::{Action, Answer, DoneMark, Fencing, Request};

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::announcement::{ReleaseNotice, WaitNotice};
 use super::fault::Fault;
 use super::owner::OwnerToken;
@@ -55,15 +57,32 @@ pub enum Action {
         /// [`Fault::Restarted`], although it has extended the key. Other clients may still use the server that was there before.
         guarded: bool,
     },
-    /// If the key holds the owner token, delete it. Raise its counter to `counter` in any case, if it is there and lower.
+    /// If the key holds the owner token, delete it, or let it expire at `keep_until`. Raise its counter to `counter` in any case,
+    /// if it is there and lower.
     Release {
         /// The largest counter that is known; `None` where no token was issued.
         counter: Option<FencingToken>,
-        /// The announcement, if the key was deleted. `None` announces nothing: the lock was never held.
+        /// The announcement, if the key was deleted, or expires earlier now. `None` announces nothing: the lock was never held.
         notice: Option<ReleaseNotice>,
+        /// Until when the key must stay; never longer than it would have. `None`, or a moment that has passed: not at all.
+        keep_until: Option<Instant>,
+    },
+    /// If the key holds the owner token, return until when the resource's work counts as done, after setting that to `mark`.
+    Done {
+        /// What to set. `None` only reads.
+        mark: Option<DoneMark>,
     },
     /// Announce to all listeners that a process waits for the lock. The key is not read.
     Announce(WaitNotice),
+}
+
+/// Until when a resource's work counts as done (L5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoneMark {
+    /// The end of the period, in milliseconds since 1970.
+    pub until_ms: u64,
+    /// How long the node keeps the mark.
+    pub ttl: Duration,
 }
 
 /// How a node counts the grants of a resource.
@@ -101,15 +120,20 @@ pub enum Reply {
     },
     /// Extend: done.
     Extended,
-    /// Release: the key was ours and is deleted.
+    /// Release: the key was ours, and is deleted or kept as asked.
     Released {
         /// Whether any subscriber received the announcement.
         notified: bool,
     },
+    /// Done: the key is ours.
+    Done {
+        /// The mark that is there now, in milliseconds since 1970. `None` if there is none.
+        until_ms: Option<u64>,
+    },
     /// Announce: done, or not allowed.
     Announced,
-    /// Raise, extend or release: there is no such key. Raise: or there is no counter.
+    /// Raise, extend, release or done: there is no such key. Raise: or there is no counter.
     Missing,
-    /// Raise, extend or release: the key holds another token.
+    /// Raise, extend, release or done: the key holds another token.
     Foreign,
 }

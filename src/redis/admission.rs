@@ -208,6 +208,7 @@ mod tests {
             let raise = Action::Release {
                 counter: None,
                 notice: None,
+                keep_until: None,
             };
             assert_eq!(admission.objection(&raise, now), None);
         }
@@ -244,6 +245,7 @@ mod tests {
         let release = Action::Release {
             counter: None,
             notice: None,
+            keep_until: None,
         };
         let cases = [
             (acquire(Some(SECOND)), Some(soon), SECOND),

@@ -10,6 +10,9 @@
 --   e  extend    let it live for the TTL from now           last moment, first moment; TTL
 --   r  release   delete the key if it is ours, and announce that; raise the counter to a given one, whoever holds the key
 --                                                           the counter, or zero; the announcement (script.rs), or nothing
+--   k  keep     as r, but let the key expire earlier instead of deleting it
+--                                                           the counter, or zero; for how long (ms); the announcement
+--   d  done     set the mark, if the key is ours            the mark, or zero; its life (ms)
 --   w  wait      announce that a process waits. The whole string is the announcement (script.rs), without an owner token
 --
 -- The last entry of KEYS is the node's record. The last entry of ARGV is the record's beginning as the client knows it (34
@@ -19,10 +22,10 @@
 -- Announcements go to the channel with the lock's name and CHANNEL behind it. That of a release has the owner token behind its
 -- first character.
 --
--- A counter has the lock's name with COUNTER behind it. It is not in KEYS, as a cluster would require: nodes are in no cluster,
--- and each argument takes the client time.
+-- A counter has the lock's name with COUNTER behind it, a mark (L5) DONE_MARK. They are not in KEYS, as a cluster would require:
+-- nodes are in no cluster, and each argument takes the client time.
 --
--- The answer has one entry for each request: the counter that was counted or raised; NOTIFIED if a listener received the
+-- The answer has one entry for each request: the counter that was counted or raised; the mark, or DONE if there is none; NOTIFIED if a listener received the
 -- announcement; another of the numbers below; {remaining ms, token} if another token holds the key; or an error's text. If the
 -- node's time was read, it follows in microseconds. Errors are caught one by one, so that no request spoils the others.
 --
@@ -32,7 +35,7 @@
 -- All of this text runs with each call, mostly for a single "a" or "r". So there are few functions, and no tables to make first.
 
 local NOTIFIED, DONE, TOO_LATE, MISSING, FOREIGN, OTHER_MEMORY, TOO_EARLY = 1, 0, -1, -2, -3, -4, -5
-local COUNTER, CHANNEL = '#fence', '#free'
+local COUNTER, CHANNEL, DONE_MARK = '#fence', '#free', '#done'
 
 -- Starts a counter that is missing, or older than this memory, at "least" and "oldest" or above (F5). Returns it, or an error.
 local function start(counter, item, now, oldest, least)
@@ -77,11 +80,21 @@ local function announce(key, text)
   return type(told) == 'number' and told > 0 and NOTIFIED or DONE
 end
 
-local function release(key, item)
-  local deleted = redis.pcall('DEL', key)
-  if type(deleted) == 'table' then return deleted end
-  if #item < 54 then return DONE end
-  return announce(key, item:sub(54, 54) .. item:sub(2, 37) .. item:sub(55))
+-- Deletes a key, or lets it expire earlier (L4), and announces that.
+local function release(key, item, keeps)
+  local done, from
+  if keeps then
+    local left, wanted = redis.pcall('PTTL', key), item:sub(54, 69) + 0
+    if type(left) == 'table' then return left end
+    -- Writes also if nothing changes, so that a replica refuses. A key without an expiry gets one.
+    if left >= 0 then wanted = math.min(left, wanted) end
+    done, from = redis.pcall('PEXPIRE', key, ('%.0f'):format(wanted)), 70
+  else
+    done, from = redis.pcall('DEL', key), 54
+  end
+  if type(done) == 'table' then return done end
+  if #item < from then return DONE end
+  return announce(key, item:sub(from, from) .. item:sub(2, 37) .. item:sub(from + 1))
 end
 
 local now, known
@@ -91,7 +104,8 @@ for i = 1, last - 1 do
   local key, item = KEYS[i], ARGV[i]
   local operation, token = item:sub(1, 1), item:sub(2, 37)
   local reply, holder
-  local releases = operation == 'r'
+  local keeps = operation == 'k'
+  local releases = operation == 'r' or keeps
   -- The position of the TTL. Requests with a TTL need the time.
   local ttl = operation == 'a' and 118 or (operation == 'e' or operation == 's') and 70 or operation == 'm' and 134
   if ttl and not now then
@@ -172,7 +186,7 @@ for i = 1, last - 1 do
       elseif both[1] ~= token then
         reply = FOREIGN
       elseif releases then
-        reply = release(key, item)
+        reply = release(key, item, keeps)
       else
         -- Without the counter, the node certifies nothing (F3).
         reply = from and raise(counter, from, to) or MISSING
@@ -190,7 +204,16 @@ for i = 1, last - 1 do
     elseif holder ~= token then
       reply = FOREIGN
     elseif releases then
-      reply = release(key, item)
+      reply = release(key, item, keeps)
+    elseif operation == 'd' then
+      local mark, until_ms = key .. DONE_MARK, item:sub(38, 53) + 0
+      if until_ms > 0 then
+        local life = ('%.0f'):format(item:sub(54, 69) + 0)
+        reply = redis.pcall('SET', mark, ('%.0f'):format(until_ms), 'PX', life).err or until_ms
+      else
+        reply = redis.pcall('GET', mark)
+        if type(reply) ~= 'table' then reply = math.max(tonumber(reply or 0) or 0, DONE) end
+      end
     else
       -- Never shortens the life (E1). Writes also if nothing changes, so that a replica refuses.
       local left = redis.pcall('PTTL', key)

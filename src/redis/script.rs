@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::bytes::{BufMut, BytesMut};
 
 use super::fault;
@@ -190,9 +191,19 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
             times(to);
             resp::digits(millis(ttl) as u64, to);
         }
-        Action::Release { counter, notice } => {
-            head(b'r');
+        Action::Release {
+            counter,
+            notice,
+            keep_until,
+        } => {
+            let keep = keep_until.map(|until| until.saturating_duration_since(Instant::now()));
+            let keep = keep.filter(|keep| !keep.is_zero());
+            head(if keep.is_some() { b'k' } else { b'r' });
             padded(counter.map_or(0, FencingToken::get), to);
+            if let Some(keep) = keep {
+                // Rounded up, so that the key is never gone early.
+                padded((millis(keep) + 1).clamp(0, LATEST) as u64, to);
+            }
             if let Some(ReleaseNotice { kind, turn }) = notice {
                 to.put_u8(letter(kind));
                 if let Some(Turn { from, next }) = turn {
@@ -202,6 +213,11 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
                     }
                 }
             }
+        }
+        Action::Done { mark } => {
+            head(b'd');
+            padded(mark.map_or(0, |mark| mark.until_ms), to);
+            padded(mark.map_or(0, |mark| millis(mark.ttl).min(LATEST) as u64), to);
         }
         Action::Announce(WaitNotice { from, slot }) => {
             to.put_u8(b'w');
@@ -410,6 +426,9 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             notified: code == NOTIFIED,
         }),
         (Value::Integer(DONE | NOTIFIED), Action::Announce(_)) => Ok(Reply::Announced),
+        (Value::Integer(mark @ 0..), Action::Done { .. }) => Ok(Reply::Done {
+            until_ms: u64::try_from(mark).ok().filter(|mark| *mark > 0),
+        }),
         (Value::Integer(MISSING), _) if needs_key => Ok(Reply::Missing),
         (Value::Integer(FOREIGN), _) if needs_key => Ok(Reply::Foreign),
         (Value::Integer(number), Action::Raise { .. }) => {

@@ -1,7 +1,7 @@
 //! A request for one lock.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::FutureExt;
 
@@ -9,7 +9,8 @@ use super::inner::Inner;
 use crate::acquire::Acquire;
 use crate::error::{AcquireError, RunError};
 use crate::lease::{Lease, LeaseHandle};
-use crate::options::{self, LockOptions, Wait};
+use crate::options::{self, ConfigError, LockOptions, Wait};
+use crate::period::Period;
 use crate::sys::running_calls::End;
 use crate::waiting::Retry;
 
@@ -74,6 +75,16 @@ impl LockRequest {
     /// Ends the lease as lost after this time, however often it is renewed: a limit for holders that hang. Off by default.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.options.max_hold = Some(most);
+        self
+    }
+
+    /// Keeps the lock for at least this time after the acquire began, however early the lease is released or dropped. Off by
+    /// default; at most the TTL.
+    ///
+    /// For work that is over before another host's clock has even started it. The process need not live on: nodes let the lock
+    /// expire. A lease that is [detached](Lease::detach) does not take this along.
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.options.min_hold = least;
         self
     }
 
@@ -189,6 +200,52 @@ impl LockRequest {
         let released = lease.release().await;
         tracing::debug!(%released, "scoped run ended");
         outcome
+    }
+
+    /// Runs work at most once in each period of this length, in whichever process comes first: acquires the lock, asks whether
+    /// the work is [done](LeaseHandle::is_done) in the period that contains this call, and if not, runs it as
+    /// [`run`](Self::run) does. If it returns `Ok`, marks the period as done. Returns `None` if the work is done already.
+    ///
+    /// Periods are counted from 1970, in UTC: see [`Period`]. The work is run again if it fails, if the lease is lost, or if the
+    /// nodes lose the mark with their data.
+    ///
+    /// ```no_run
+    /// # async fn rebuild() -> std::io::Result<u32> { Ok(0) }
+    /// # async fn example(redlock: quorlock::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+    /// const DAY: std::time::Duration = std::time::Duration::from_secs(24 * 3_600);
+    /// let report = redlock.lock("nightly").forever();
+    /// match report.run_once_per(DAY, |_lease| async { Ok::<_, Box<dyn std::error::Error>>(rebuild().await?) }).await? {
+    ///     Some(pages) => println!("{pages} pages"),
+    ///     None => println!("another host has done it today"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// What the work returned, or as [`run`](Self::run). [`RunError::PeriodUnknown`] if the work was not started for that reason,
+    /// [`RunError::NotMarked`] if it was done and not marked. [`ConfigError::Period`] if the length is not between 1 s and 365
+    /// days.
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run). If the future is dropped after the work, the period may be marked or not.
+    pub async fn run_once_per<F, W, T, E>(self, length: Duration, work: F) -> Result<Option<T>, E>
+    where
+        F: FnOnce(LeaseHandle) -> W,
+        W: Future<Output = Result<T, E>>,
+        E: From<RunError>,
+    {
+        let period = Period::containing(SystemTime::now(), length)
+            .ok_or(AcquireError::Config(ConfigError::Period { length }))
+            .map_err(RunError::Acquire)?;
+        let once = async |lease: LeaseHandle| {
+            if lease.is_done(period).await.map_err(RunError::PeriodUnknown)? {
+                return Ok(None);
+            }
+            let output = work(lease.clone()).await?;
+            lease.mark_done(period).await.map_err(RunError::NotMarked)?;
+            Ok(Some(output))
+        };
+        self.try_run(once).await
     }
 
     /// Runs work that may fail as [`run`](Self::run) does, and returns one `Result` instead of two: the work's own error, or a

@@ -15,11 +15,13 @@ mod expiry;
 mod extending;
 mod fencing;
 mod holders;
+mod keeping;
 #[path = "../common/log.rs"]
 mod log;
 mod names;
 mod nodes;
 mod outages;
+mod periods;
 #[path = "../common/polled.rs"]
 mod polled;
 mod releasing;
@@ -51,8 +53,10 @@ fn behaviours() -> Vec<Behaviour> {
         fencing::behaviours(),
         fencing::counted(),
         holders::behaviours(),
+        keeping::behaviours(),
         names::behaviours(),
         outages::behaviours(),
+        periods::behaviours(),
         releasing::behaviours(),
         running::behaviours(),
         runtimes::behaviours(),

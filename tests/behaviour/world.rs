@@ -103,11 +103,10 @@ impl World {
             None => {
                 for resource in resources {
                     let key = format!("quorlock:{resource}");
-                    let counter = format!("{key}#fence");
+                    let keys = [key.clone(), format!("{key}#fence"), format!("{key}#done")];
+                    let [key, counter, mark] = keys.each_ref().map(String::as_bytes);
                     for url in &self.urls[..self.urls.len() - self.missing] {
-                        let _: i64 = ask(url, &[b"DEL", key.as_bytes(), counter.as_bytes()])
-                            .await
-                            .unwrap();
+                        let _: i64 = ask(url, &[b"DEL", key, counter, mark]).await.unwrap();
                     }
                 }
             }

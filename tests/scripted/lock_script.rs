@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use quorlock::FencingToken;
 use quorlock::simulation::lock_script::{self, Exchange, Memory};
-use quorlock::simulation::{Action, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply};
+use quorlock::simulation::{Action, DoneMark, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply};
 
 use crate::node_model::{self, Keyspace, Resp, Trouble};
 use crate::nodes::{Answer, ms};
@@ -82,6 +82,7 @@ fn release(counter: Option<i64>) -> Action {
             kind: ReleaseKind::Free,
             turn: None,
         }),
+        keep_until: None,
     }
 }
 

@@ -47,6 +47,9 @@ impl Node for Recorder {
             Action::Raise { token } => Reply::Raised { counter: token },
             Action::Extend { .. } => Reply::Extended,
             Action::Announce(_) => Reply::Announced,
+            Action::Done { mark } => Reply::Done {
+                until_ms: mark.map(|mark| mark.until_ms),
+            },
             Action::Release { .. } => Reply::Released { notified: false },
         };
         self.asked.lock().unwrap().push(request);

@@ -45,6 +45,7 @@ fn all() -> Vec<(Announcement, String)> {
                 let release = Action::Release {
                     counter,
                     notice: Some(notice),
+                    keep_until: None,
                 };
                 assert_eq!(script.ask(release), Ok(Reply::Released { notified: false }));
                 assert_eq!(script.state(), (None, Some(counter.map_or("5", |_| "9"))));

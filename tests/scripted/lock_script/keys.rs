@@ -97,9 +97,86 @@ fn a_release_deletes_and_announces_what_is_the_owners() {
     let quietly = Action::Release {
         counter: None,
         notice: None,
+        keep_until: None,
     };
     assert_eq!(script.ask(quietly), Ok(Reply::Released { notified: false }));
     assert!(script.keyspace.effects.published.is_empty());
+}
+
+/// A key that is kept expires earlier, and never later (L4).
+#[test]
+fn a_release_with_a_minimum_only_shortens() {
+    let keep = |millis| Action::Release {
+        counter: Some(token(7)),
+        notice: Some(ReleaseNotice {
+            kind: ReleaseKind::Abandoned,
+            turn: None,
+        }),
+        keep_until: Some(tokio::time::Instant::now() + ms(millis)),
+    };
+    // A minute is long enough for a slow machine to encode the request in.
+    for (left, most) in [(3_600_000, 60_001), (10_000, 10_000)] {
+        let mut script = Script::held("5");
+        script.command(&["PEXPIRE", KEY, &left.to_string()]);
+        script.keyspace.subscribers = [(lock_script::channel(KEY), 1)].into();
+        assert_eq!(script.ask(keep(60_000)), Ok(Reply::Released { notified: true }));
+        let Resp::Integer(after) = script.ttl(KEY) else {
+            panic!("no time")
+        };
+        assert!(after <= most && after > most - 10_000, "{left}: {after}");
+        let (holder, counter) = script.state();
+        assert_eq!((holder, counter), (Some(&*owner(1).value()), Some("7")));
+        let announced = &script.keyspace.effects.published[0].1;
+        assert_eq!(**announced, *format!("g{}", owner(1).value()).as_bytes());
+    }
+    // Not for another owner, and not after the minimum: the key is deleted then.
+    let mut script = Script::held("5");
+    assert_eq!(script.ask_as(owner(2), keep(1_000)), Ok(Reply::Foreign));
+    assert_eq!(script.ttl(KEY), Resp::Integer(10_000));
+    assert_eq!(script.ask(keep(0)), Ok(Reply::Released { notified: false }));
+    assert_eq!(script.state().0, None);
+    // A key that somebody has made endless ends.
+    let mut script = Script::held("5");
+    script.command(&["PERSIST", KEY]);
+    assert_eq!(script.ask(keep(60_000)), Ok(Reply::Released { notified: false }));
+    assert!(matches!(script.ttl(KEY), Resp::Integer(1..=60_001)));
+}
+
+/// Only the owner sets and reads the mark (L5).
+#[test]
+fn a_mark_is_the_owners() {
+    let mark = |until_ms| Action::Done {
+        mark: Some(DoneMark { until_ms, ttl: TTL }),
+    };
+    let read = Action::Done { mark: None };
+    let mut script = Script::held("5");
+    let done = |until_ms| Ok(Reply::Done { until_ms });
+    assert_eq!(script.ask(read), done(None));
+    assert_eq!(
+        script.ask(mark(NOW as u64 / 1_000)),
+        done(Some(NOW as u64 / 1_000))
+    );
+    assert_eq!(script.ttl("lock#done"), Resp::Integer(10_000));
+    assert_eq!(script.ask(read), done(Some(NOW as u64 / 1_000)));
+    for action in [mark(9), read] {
+        assert_eq!(script.ask_as(owner(2), action), Ok(Reply::Foreign));
+    }
+    assert_eq!(
+        script.keyspace.string("lock#done"),
+        Some(&*(NOW / 1_000).to_string())
+    );
+    // Data that is no mark.
+    for data in ["x", "-7", "0"] {
+        script.command(&["SET", "lock#done", data]);
+        assert_eq!(script.ask(read), done(None), "{data}");
+    }
+    script.keyspace.trouble = Trouble::Forbidden("SET");
+    assert!(matches!(script.ask(mark(9)), Err(Fault::NoPermission { .. })));
+    script.keyspace.trouble = Trouble::None;
+    script.command(&["DEL", KEY]);
+    for action in [mark(9), read] {
+        assert_eq!(script.ask(action), Ok(Reply::Missing));
+    }
 }
 
 /// At the last moment itself, a request still acts (A9).

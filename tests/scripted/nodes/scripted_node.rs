@@ -32,6 +32,9 @@ pub(crate) fn yes(action: Action) -> Reply {
         Action::Raise { token } => Reply::Raised { counter: token },
         Action::Extend { .. } => Reply::Extended,
         Action::Announce(_) => Reply::Announced,
+        Action::Done { mark } => Reply::Done {
+            until_ms: mark.map(|mark| mark.until_ms),
+        },
         Action::Release { .. } => Reply::Released { notified: false },
     }
 }
