@@ -11,6 +11,7 @@ mod interrupts;
 mod losing;
 mod nodes;
 mod options;
+mod periods;
 mod running;
 mod signals;
 mod support;

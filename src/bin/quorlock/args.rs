@@ -93,6 +93,15 @@ pub(crate) struct Run {
     /// End the command and release the lock after this time
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
+    /// Keep the lock for at least this time after it was acquired, at most the TTL, however short the command is. quorlock does
+    /// not wait for it
+    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = humantime::parse_duration)]
+    pub(crate) min_hold: Duration,
+    /// Run the command only if no run with this option has ended with code 0 in the current period of this length, from 1s to
+    /// 365days. Periods are counted in UTC: 24h is a day. QUORLOCK_PERIOD contains its first moment. If the period is done, exits
+    /// with 0, or the code of -E
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) once_per: Option<Duration>,
     /// The command, after "--"
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
@@ -111,8 +120,8 @@ pub(crate) struct Locking {
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Exit with this code, instead of 75, if the lock is held by another client
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::HELD, hide_default_value = true)]
-    pub(crate) conflict_exit_code: u8,
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
     /// The name by which other clients and `quorlock locks` know this run [default: quorlock run PROGRAM]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use quorlock::node::Reply;
-use quorlock::{FencingToken, Holder, LossReason, Lost, NodeVote, ReleaseOutcome, Votes};
+use quorlock::{
+    FencingToken, Holder, LossReason, Lost, NodeVote, Period, PeriodError, ReleaseOutcome, Votes,
+};
 use serde_json::{Value, json};
 
 use crate::holder;
@@ -36,6 +38,11 @@ pub(crate) enum Event<'a> {
         token: Option<FencingToken>,
         valid: Duration,
     },
+    /// The period of `--once-per` is done: the command is not run.
+    Done {
+        resource: &'a str,
+        period: Period,
+    },
     Started {
         pid: u32,
     },
@@ -62,6 +69,12 @@ pub(crate) enum Event<'a> {
     NotStopped {
         /// `false` if they belong to another user, so that no signal reached them.
         ours: bool,
+    },
+    /// The command has ended with 0, but no quorum of nodes has marked the period as done.
+    NotMarked {
+        resource: &'a str,
+        period: Period,
+        why: &'a PeriodError,
     },
     Released {
         resource: &'a str,
@@ -113,7 +126,10 @@ impl Event<'_> {
                 Weight::Error
             }
             Event::Released { outcome, .. } if **outcome != ReleaseOutcome::Released => Weight::Warning,
-            Event::Waiting { .. } | Event::Stopped { .. } | Event::Plan { .. } => Weight::Notice,
+            Event::NotMarked { .. } => Weight::Warning,
+            Event::Waiting { .. } | Event::Done { .. } | Event::Stopped { .. } | Event::Plan { .. } => {
+                Weight::Notice
+            }
             Event::Acquired { .. }
             | Event::Started { .. }
             | Event::Released { .. }
@@ -159,6 +175,20 @@ impl Event<'_> {
                 );
                 return lines;
             }
+            Event::Done { resource, period } => {
+                format!(
+                    "{resource} is done until {}: the command was not run",
+                    utc(period.end())
+                )
+            }
+            Event::NotMarked {
+                resource,
+                period,
+                why,
+            } => format!(
+                "warning: {resource} is done until {}, but this could not be noted, so another run may repeat it: {why}",
+                utc(period.end())
+            ),
             Event::Started { pid } => format!("started the command, pid {pid}"),
             Event::Renewed { resource, valid } => format!("renewed {resource}, valid {}", short(*valid)),
             Event::Lost {
@@ -272,6 +302,16 @@ impl Event<'_> {
                 "quorum": votes.quorum(), "nodes": nodes(votes),
                 "valid_ms": millis(*valid), "valid_until": at(Instant::now() + *valid),
             }),
+            Event::Done { resource, period } => {
+                json!({"event": "done", "resource": resource, "until": utc(period.end())})
+            }
+            Event::NotMarked {
+                resource,
+                period,
+                why,
+            } => json!({
+                "event": "not_marked", "resource": resource, "until": utc(period.end()), "detail": why.to_string(),
+            }),
             Event::Started { pid } => json!({"event": "started", "pid": pid}),
             Event::Renewed { resource, valid } => json!({
                 "event": "renewed", "resource": resource,
@@ -377,6 +417,7 @@ fn word(reply: Reply) -> &'static str {
         Reply::Held { .. } => "held",
         Reply::Extended => "extended",
         Reply::Released { .. } => "released",
+        Reply::Done { .. } => "done",
         Reply::Announced => "announced",
         Reply::Missing => "missing",
         Reply::Foreign => "taken over",
@@ -395,6 +436,11 @@ fn nodes(votes: &Votes) -> Value {
 
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Formats a moment as RFC 3339, to the second.
+pub(crate) fn utc(moment: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(moment).to_string()
 }
 
 /// Formats an instant as RFC 3339.

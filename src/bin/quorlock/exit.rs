@@ -24,6 +24,7 @@ pub(crate) const TABLE: &str = "\
 Exit codes:
   the command's own, or 128+n if signal n ended it. After INT and QUIT, quorlock dies of the same
   signal, so that Ctrl-C also ends the script around it; shells show 128+n. Otherwise:
+    0  the period is done already (--once-per): the command was not run (-E sets another code)
     2  usage error: options, URLs, durations; nothing was done
    69  no quorum of nodes is in reach and gives locks, or --testbed found no server: the command
        was not run

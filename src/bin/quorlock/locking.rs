@@ -61,7 +61,7 @@ pub(crate) fn wait(lock: &Locking) -> Option<Wait> {
 pub(crate) fn not_acquired(failure: Failure, lock: &Locking) -> Failure {
     match failure.code {
         exit::HELD => Failure {
-            code: lock.conflict_exit_code,
+            code: lock.conflict_exit_code.unwrap_or(exit::HELD),
             ..failure
         },
         _ => failure,

@@ -1,16 +1,16 @@
 //! `quorlock run`: runs a command under a lock.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use quorlock::testbed::Testbed;
-use quorlock::{Lease, MAX_NAME_BYTES, Redlock, ReleaseOutcome};
+use quorlock::{Lease, MAX_NAME_BYTES, Period, Redlock, ReleaseOutcome};
 
 use crate::acquire::acquire;
 use crate::args::Run;
 use crate::command;
 use crate::end::End;
-use crate::event::Event;
+use crate::event::{self, Event};
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
 use crate::job::Job;
@@ -22,6 +22,7 @@ use crate::supervise::{Outcome, Times, supervise};
 
 const RESOURCE: &str = "QUORLOCK_RESOURCE";
 const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
+const PERIOD: &str = "QUORLOCK_PERIOD";
 /// As [`CLEAN_UP`], after a release that a quorum has confirmed, or a loss.
 const TIDY_UP: Duration = Duration::from_millis(300);
 
@@ -29,21 +30,44 @@ pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure>
     let times = Times::new(arguments.lock.ttl, arguments.kill_after, arguments.max_hold)?;
     command::look_for(&arguments.command)?;
     locking::check(&arguments.resource, &arguments.lock, report)?;
+    let (min_hold, ttl) = (arguments.min_hold, arguments.lock.ttl);
+    if min_hold > ttl {
+        return Err(Failure::usage(format!(
+            "--min-hold {min} is longer than --ttl {}, so a crash would end the lock earlier: use --ttl {min}, and a \
+             --guard-window of at least {min} for all clients of these nodes",
+            humantime::format_duration(ttl),
+            min = humantime::format_duration(min_hold),
+        )));
+    }
+    let period = period(&arguments)?;
     let mut signals = Signals::for_command()?;
     if !arguments.testbed {
         let urls = nodes::urls(&arguments.nodes)?;
-        return with_nodes(&arguments, &urls, times, &mut signals, report).await;
+        return with_nodes(&arguments, &urls, times, period, &mut signals, report).await;
     }
     let work = async |testbed: &Testbed, signals: &mut Signals| {
-        with_nodes(&arguments, &testbed.urls(), times, signals, report).await
+        with_nodes(&arguments, &testbed.urls(), times, period, signals, report).await
     };
     nodes::with_testbed(5, None, &mut signals, work).await
+}
+
+/// Returns the current period of `--once-per`, by this host's clock: the one that also starts its scheduled commands.
+fn period(arguments: &Run) -> Result<Option<Period>, Failure> {
+    let Some(length) = arguments.once_per else {
+        return Ok(None);
+    };
+    let current = Period::containing(SystemTime::now(), length);
+    current.map(Some).ok_or_else(|| {
+        let shown = humantime::format_duration(length);
+        Failure::usage(format!("--once-per {shown} is out of bounds: 1s to 365days"))
+    })
 }
 
 async fn with_nodes(
     arguments: &Run,
     urls: &[String],
     times: Times,
+    period: Option<Period>,
     signals: &mut Signals,
     report: &Report,
 ) -> Result<End, Failure> {
@@ -64,7 +88,11 @@ async fn with_nodes(
             return Ok(End::by(signal));
         }
     };
-    let outcome = run_command(arguments, guard, &lease, times, signals, report).await;
+    let work = run_command(arguments, period, guard, &lease, times, signals, report);
+    let outcome = match period {
+        None => work.await,
+        Some(period) => once_per(&lease, period, work, arguments.lock.conflict_exit_code, report).await,
+    };
     let lost = matches!(outcome, Ok(Outcome::Lost));
     let released = lease.release().await;
     // A loss has been reported already.
@@ -85,6 +113,36 @@ async fn with_nodes(
         // A signal may have come after the command's end.
         Outcome::Ended(end) => signals.interrupt().map_or(end, End::by),
     })
+}
+
+/// Does the work unless it is done in this period, and marks the period when the work has ended with 0.
+async fn once_per(
+    lease: &Lease,
+    period: Period,
+    work: impl Future<Output = Result<Outcome, Failure>>,
+    code_if_done: Option<u8>,
+    report: &Report,
+) -> Result<Outcome, Failure> {
+    let resource = lease.resource();
+    let is_done = lease.is_done(period).await.map_err(|error| {
+        let what = format!("it is not known whether {resource} is done, so the command was not run: {error}");
+        Failure::new(exit::NO_QUORUM, what)
+    })?;
+    if is_done {
+        report.event(&Event::Done { resource, period });
+        return Ok(Outcome::Ended(End::Code(code_if_done.unwrap_or(exit::OK))));
+    }
+    let outcome = work.await?;
+    if let Outcome::Ended(End::Code(exit::OK)) = outcome
+        && let Err(why) = lease.mark_done(period).await
+    {
+        report.event(&Event::NotMarked {
+            resource,
+            period,
+            why: &why,
+        });
+    }
+    Ok(outcome)
 }
 
 async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
@@ -111,7 +169,9 @@ fn name(arguments: &Run) -> String {
 }
 
 async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lease, Failure> {
-    let request = redlock.lock(arguments.resource.as_str());
+    let request = redlock
+        .lock(arguments.resource.as_str())
+        .min_hold(arguments.min_hold);
     let lease = acquire(
         redlock,
         &arguments.resource,
@@ -131,6 +191,7 @@ async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lea
 
 async fn run_command(
     arguments: &Run,
+    period: Option<Period>,
     guard: Guard,
     lease: &Lease,
     times: Times,
@@ -138,9 +199,11 @@ async fn run_command(
     report: &Report,
 ) -> Result<Outcome, Failure> {
     let token = lease.fencing_token().map(|token| token.to_string());
+    let period = period.map(|period| event::utc(period.start()));
     let mut environment = vec![
         (RESOURCE, Some(arguments.resource.as_str())),
         (FENCING_TOKEN, token.as_deref()),
+        (PERIOD, period.as_deref()),
     ];
     if arguments.hide_nodes {
         environment.push((nodes::VARIABLE, None));
