@@ -1,6 +1,7 @@
 //! Connections that hang, leak, or end.
 
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use quorlock::node::Fault;
@@ -132,40 +133,55 @@ async fn a_node_is_warned_of_once_and_not_with_each_connection() {
     assert_eq!(text.matches("appendonly is off").count(), 1, "{text}");
 }
 
-/// A connection that was of use is opened again at once. `QUORLOCK_GRANTS` sets the number of grants.
+/// A connection that was of use is opened again at once. Two clients want the lock. `QUORLOCK_GRANTS` sets the number of grants.
 #[tokio::test]
 async fn locks_are_given_over_connections_that_are_killed_again_and_again() {
     const SERVED: usize = 30;
     let testbed = testbed(3, false).await;
-    let redlock = connect(&testbed).await;
+    let clients = [connect(&testbed).await, connect(&testbed).await];
     let killing = async {
         loop {
             for (number, node) in testbed.nodes().iter().enumerate() {
-                if is_up(&redlock, number) {
+                if clients.iter().any(|redlock| is_up(redlock, number)) {
                     node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
                 }
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let granting = async {
-        let wanted = std::env::var("QUORLOCK_GRANTS").map_or(SERVED, |text| text.parse().unwrap());
-        let start = Instant::now();
-        let mut last = None;
-        for _ in 0..wanted {
-            let lease = redlock.lock("x").within(PATIENCE).acquire().await.unwrap();
+    let wanted = std::env::var("QUORLOCK_GRANTS").map_or(SERVED, |text| text.parse().unwrap());
+    let start = Instant::now();
+    // The last token, and the client that holds the lock.
+    let state = Mutex::new((None, None));
+    let granting = async |number: usize| {
+        for _ in 0..wanted / 2 {
+            let lease = clients[number]
+                .lock("x")
+                .within(PATIENCE)
+                .acquire()
+                .await
+                .unwrap();
             let token = lease.fencing_token();
-            assert!(last < token, "{last:?}, then {token:?}");
-            last = token;
+            {
+                let (last, holder) = &mut *state.lock().unwrap();
+                assert!(*last < token, "{last:?}, then {token:?}");
+                assert_eq!(*holder, None, "two holders");
+                (*last, *holder) = (token, Some(number));
+            }
+            tokio::task::yield_now().await;
+            assert!(lease.is_held(), "lost after a moment");
+            state.lock().unwrap().1 = None;
             let _ = lease.release().await;
         }
-        println!("{wanted} grants in {:?}", start.elapsed());
     };
     tokio::select! {
-        () = granting => {}
+        _ = async { tokio::join!(granting(0), granting(1)) } => {}
         () = killing => unreachable!(),
     }
-    redlock.shutdown().await;
+    println!("{wanted} grants in {:?}", start.elapsed());
+    for redlock in clients {
+        redlock.shutdown().await;
+    }
     for node in testbed.nodes() {
         assert_eq!(keys(node).await, 0);
     }
