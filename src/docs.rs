@@ -41,6 +41,8 @@ pub mod design {}
 pub mod guarantees {}
 #[doc = include_str!("../docs/operating.md")]
 pub mod operating {}
+#[doc = include_str!("../docs/recipes.md")]
+pub mod recipes {}
 #[doc = include_str!("../docs/stores.md")]
 pub mod stores {}
 #[doc = include_str!("../docs/tool.md")]

@@ -1,5 +1,5 @@
 // The first definition of a link counts. The README's own definitions lead to files instead of pages.
-#![doc = "[guarantees]: docs/guarantees/index.html\n[design]: docs/design/index.html\n[stores]: docs/stores/index.html\n[operating]: docs/operating/index.html\n[tool]: docs/tool/index.html\n[benchmarks]: docs/benchmarks/index.html\n[testing]: docs/testing/index.html\n"]
+#![doc = "[guarantees]: docs/guarantees/index.html\n[design]: docs/design/index.html\n[stores]: docs/stores/index.html\n[recipes]: docs/recipes/index.html\n[operating]: docs/operating/index.html\n[tool]: docs/tool/index.html\n[benchmarks]: docs/benchmarks/index.html\n[testing]: docs/testing/index.html\n"]
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::node::{Counter, Fault, Holder, KeyState, KeyValue, OwnerToken};
 use crate::protocol::election;
@@ -118,6 +118,11 @@ impl Inspection {
         let mut counters: Vec<u64> = self.states().filter_map(|state| state.counter?.value).collect();
         counters.sort_unstable_by(|a, b| b.cmp(a));
         counters.get(quorum(self.nodes.len()) - 1).copied()
+    }
+
+    /// Returns the end of the last [`Period`](crate::Period) in which the resource's work was done. `None` if no node has one marked.
+    pub fn done_until(&self) -> Option<SystemTime> {
+        self.states().filter_map(|state| state.done_until).max()
     }
 
     /// Returns what does not belong on the nodes. An empty list: nothing.

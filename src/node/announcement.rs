@@ -24,7 +24,8 @@ pub enum ReleaseKind {
     Free,
     /// Another task of the same process takes it next. If it does not, any process may.
     HandedOver,
-    /// An attempt failed or was cancelled: the lock was hardly held, if at all. Waiters keep to their back-off.
+    /// An attempt failed or was cancelled: the lock was hardly held, if at all. Or it stays held for its minimum, and expires
+    /// earlier than waiters know. Waiters keep to their back-off.
     Abandoned,
 }
 

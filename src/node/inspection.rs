@@ -1,7 +1,7 @@
 //! A lock's key and counter on one node, read without taking the lock (H4).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::owner::OwnerToken;
 
@@ -15,6 +15,8 @@ pub struct KeyState {
     pub remaining: Option<Duration>,
     /// The counter of fencing tokens. `None` if there is none.
     pub counter: Option<Counter>,
+    /// The end of the last [`Period`](crate::Period) in which the resource's work was done. `None` if none is marked.
+    pub done_until: Option<SystemTime>,
 }
 
 /// What a lock's key holds on one node.
@@ -47,6 +49,7 @@ impl KeyState {
             value,
             remaining,
             counter,
+            done_until: None,
         }
     }
 

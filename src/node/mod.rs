@@ -19,6 +19,7 @@ pub(crate) use client::LocalClient;
 pub use client::{ClientId, ClientInfo, Holder};
 pub use fault::{Fault, ListConflict, Unfit};
 pub use inspection::{Counter, KeyPage, KeyState, KeyValue};
+pub(crate) use owner::LATEST_MILLIS;
 pub use owner::OwnerToken;
 pub use port::NodeState;
 pub(crate) use port::{Node, Nodes, listen_to_all};

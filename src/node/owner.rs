@@ -20,8 +20,8 @@ const CLIENT_BITS: u32 = 40;
 const COUNT_BITS: u32 = 12;
 const RANDOM_BITS: u32 = 22;
 
-/// The end of the year 9999.
-const LATEST_MILLIS: u64 = 253_402_300_799_999;
+/// The end of the year 9999, in milliseconds since 1970. Later moments have no usual notation.
+pub(crate) const LATEST_MILLIS: u64 = 253_402_300_799_999;
 
 impl OwnerToken {
     /// Returns a token of an unknown client, for tests.

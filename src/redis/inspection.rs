@@ -1,14 +1,14 @@
 //! Reads what a node has of locks, and lists its keys (H4).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::pipeline::Pipeline;
 use super::resp::{self, Value};
-use crate::node::{Counter, Fault, KeyPage, KeyState, KeyValue, OwnerToken};
+use crate::node::{Counter, Fault, KeyPage, KeyState, KeyValue, LATEST_MILLIS, OwnerToken};
 
 const INSPECT: &str = include_str!("inspect.lua");
-const ENTRIES: usize = 5;
+const ENTRIES: usize = 6;
 /// The size of a page, approximately: reading it takes the server well below a millisecond.
 const PAGE: &str = "64";
 
@@ -44,7 +44,7 @@ pub(super) async fn scan(pipeline: &Pipeline, pattern: &str, from: u64) -> Resul
 }
 
 fn state(entries: &[Value]) -> Option<KeyState> {
-    let [kind, text, remaining, counter, counter_remaining] = entries else {
+    let [kind, text, remaining, counter, counter_remaining, done] = entries else {
         return None;
     };
     let value = match kind.as_i64()? {
@@ -57,7 +57,12 @@ fn state(entries: &[Value]) -> Option<KeyState> {
         "" => None,
         count => Some(Counter::new(count.parse().ok(), lifetime(counter_remaining)?)),
     };
-    Some(KeyState::new(value, lifetime(remaining)?, counter))
+    // What is no number is no mark.
+    let mark = done.as_str()?.parse().ok();
+    let mark = mark.filter(|millis| *millis <= LATEST_MILLIS);
+    let done_until = mark.map(|millis| UNIX_EPOCH + Duration::from_millis(millis));
+    let state = KeyState::new(value, lifetime(remaining)?, counter);
+    Some(KeyState { done_until, ..state })
 }
 
 fn value(text: &Value) -> Option<KeyValue> {
@@ -101,8 +106,12 @@ mod tests {
                     Value::Integer(-2),
                     text(""),
                     Value::Integer(-2),
+                    text("5000"),
                 ],
-                KeyState::new(KeyValue::Free, None, None),
+                KeyState {
+                    done_until: Some(UNIX_EPOCH + Duration::from_secs(5)),
+                    ..KeyState::new(KeyValue::Free, None, None)
+                },
             ),
             (
                 [
@@ -111,6 +120,7 @@ mod tests {
                     Value::Integer(5),
                     text("17"),
                     Value::Integer(-1),
+                    text(""),
                 ],
                 KeyState::new(KeyValue::Owner(owner), ms(5), Some(Counter::new(Some(17), None))),
             ),
@@ -121,6 +131,7 @@ mod tests {
                     Value::Integer(-1),
                     text("?"),
                     Value::Integer(9),
+                    text("x"),
                 ],
                 KeyState::new(
                     KeyValue::Other("me".into()),
@@ -135,6 +146,7 @@ mod tests {
                     Value::Integer(-1),
                     text(""),
                     Value::Integer(-2),
+                    text("18446744073709551615"),
                 ],
                 KeyState::new(KeyValue::WrongType, None, None),
             ),
@@ -143,7 +155,7 @@ mod tests {
         }
         let mut short = vec![Value::Integer(0), text("")];
         assert_eq!(state(&short), None);
-        short.extend([text("x"), text(""), text("")]);
+        short.extend([text("x"), text(""), text(""), text("")]);
         assert_eq!(state(&short), None);
     }
 }

@@ -50,6 +50,11 @@ async fn a_period_is_done_when_the_command_has_succeeded() {
             "{options:?}: {err}"
         );
     }
+    let shown = text(&finish(with(&urls, &["show", "nightly"])).await.stdout);
+    assert!(
+        shown.starts_with("nightly: free, last token ") && shown.contains(", done until 20"),
+        "{shown}"
+    );
     // Other periods, and runs without one, are not concerned.
     for options in [&[][..], &["--once-per=300days"]] {
         assert_eq!(

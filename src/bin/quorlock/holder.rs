@@ -7,7 +7,7 @@ use quorlock::node::Fault;
 use quorlock::{Holder, Inspection, KeyState, KeyValue, LockStatus, NodeInspection};
 use serde_json::{Value, json};
 
-use crate::event::{millis, short};
+use crate::event::{millis, short, utc};
 use crate::fault;
 
 /// Returns the holder in words, with the time since its attempt began, by this machine's clock.
@@ -61,6 +61,9 @@ pub(crate) fn line(lock: &Inspection) -> String {
         };
         let _ = write!(line, ", {last}token {counter}");
     }
+    if let Some(until) = lock.done_until() {
+        let _ = write!(line, ", done until {}", utc(until));
+    }
     line
 }
 
@@ -81,6 +84,7 @@ pub(crate) fn lock_document(lock: &Inspection) -> Value {
         "resource": &*lock.resource, "status": status, "holder": lock.holder.as_ref().map(document),
         "owner": lock.owner().map(|owner| owner.value()), "keys": lock.keys(),
         "remaining_ms": lock.remaining().map(millis), "fencing_token": lock.counter(),
+        "done_until": lock.done_until().map(utc),
         "nodes": lock.nodes.iter().map(node_document).collect::<Vec<_>>(),
     })
 }
