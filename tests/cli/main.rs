@@ -12,6 +12,7 @@ mod losing;
 mod nodes;
 mod options;
 mod periods;
+mod recipes;
 mod running;
 mod signals;
 mod support;
