@@ -308,6 +308,27 @@ impl RedlockBuilder {
     /// # Cancel safety
     /// Dropping the future closes the connections.
     pub async fn connect(self) -> Result<Redlock, ConnectError> {
+        match self.connect_without_quorum().await? {
+            (redlock, None) => Ok(redlock),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// Connects as [`connect`](Self::connect) does, but keeps the nodes that are up if there is no quorum, or if a node may not vote.
+    /// Also returns the error that `connect` would give.
+    ///
+    /// # Errors
+    /// [`ConnectError::Config`], [`ConnectError::NoRuntime`], [`ConnectError::IncompleteRuntime`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections.
+    #[doc(hidden)]
+    pub async fn connect_without_quorum(self) -> Result<(Redlock, Option<ConnectError>), ConnectError> {
+        self.open(GRACE).await
+    }
+
+    /// Does the same. Once a quorum is up, the other nodes have `grace` to answer.
+    async fn open(self, grace: Duration) -> Result<(Redlock, Option<ConnectError>), ConnectError> {
         let runtime = Runtime::current_with_io()?;
         let timeout = self.connect_timeout;
         if timeout.is_zero() || timeout > MAX_CONNECT_TIMEOUT {
@@ -356,16 +377,18 @@ impl RedlockBuilder {
             &context.clock,
             &context.closed,
         );
-        wait_for_quorum(
+        let waited = wait_for_quorum(
             &nodes,
             timeout,
+            grace,
             settings.guard,
             self.participation,
             &context.runtime,
         )
-        .await?;
+        .await;
         let nodes = nodes.into_iter().map(|node| node as Arc<dyn Node>).collect();
-        Ok(Redlock::from_parts(nodes, self.prefix, defaults, context))
+        let redlock = Redlock::from_parts(nodes, self.prefix, defaults, context);
+        Ok((redlock, waited.err()))
     }
 
     /// Uses your own implementations of [`Node`], for instance simulated ones, instead of the nodes added before.
@@ -415,6 +438,7 @@ fn check_count(nodes: usize) -> Result<(), ConfigError> {
 async fn wait_for_quorum(
     nodes: &[Arc<RedisNode>],
     timeout: Duration,
+    grace: Duration,
     guard: Option<Duration>,
     participation: Participation,
     runtime: &Runtime,
@@ -444,7 +468,7 @@ async fn wait_for_quorum(
             |node: &&Arc<RedisNode>| matches!(node.left_out(guard), Some(Fault::Unsettled { .. }));
         let settled = up - nodes.iter().filter(unsettled).count().min(up) >= quorum(nodes.len());
         grace_end =
-            (settled && conflict.is_none()).then(|| grace_end.unwrap_or_else(|| Instant::now() + GRACE));
+            (settled && conflict.is_none()).then(|| grace_end.unwrap_or_else(|| Instant::now() + grace));
         let end = grace_end.map_or(end, |grace_end| end.min(grace_end));
         let over = Instant::now() >= end;
         if all_answered || over {

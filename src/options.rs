@@ -34,13 +34,16 @@ pub(crate) const VIEWS_SUFFIX: &str = "#views";
 pub(crate) const CLIENT_SUFFIX: &str = "#client";
 /// The end of the key that tells until when a resource's work counts as done (`redis/lock.lua`).
 const DONE_SUFFIX: &str = "#done";
+/// The end of the keys that are written to see whether a node accepts writes.
+pub(crate) const PROBE_SUFFIX: &str = "#probe";
 /// Ends that a lock's key must not have. Version 0.1 uses the last one.
-const RESERVED: [&str; 6] = [
+const RESERVED: [&str; 7] = [
     COUNTER_SUFFIX,
     DONE_SUFFIX,
     RECORD_SUFFIX,
     VIEWS_SUFFIX,
     CLIENT_SUFFIX,
+    PROBE_SUFFIX,
     "#memory",
 ];
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -64,7 +67,7 @@ pub enum ConfigError {
         /// The given length.
         bytes: usize,
     },
-    /// The resource's key has a reserved end: `#fence`, `#done`, `#node`, `#views`, `#client` or `#memory`.
+    /// The resource's key has a reserved end: `#fence`, `#done`, `#node`, `#views`, `#client`, `#probe` or `#memory`.
     #[error(
         "the key {key:?} ends in {suffix:?}, which is reserved for {}: use another resource name",
         reserved_for(suffix)
@@ -355,7 +358,7 @@ fn reserved_for(suffix: &str) -> &'static str {
     match suffix {
         COUNTER_SUFFIX => "fencing counters",
         DONE_SUFFIX => "periods that are done",
-        _ => "records about nodes and clients",
+        _ => "records and checks of nodes and clients",
     }
 }
 

@@ -54,6 +54,12 @@ impl Inspector {
         round.votes()
     }
 
+    /// Writes to each node. Returns how long that took, or why the node refuses writes, in the order of the nodes.
+    pub(crate) async fn check_writes(&self) -> Vec<Result<Duration, Fault>> {
+        let write = |node: &Arc<dyn Node>| self.in_time(node.check_write());
+        join_all(self.nodes.iter().map(write)).await
+    }
+
     /// Returns what each node has of one key, by the key's place among those that the nodes were asked for.
     pub(super) fn on_each_node(
         &self,

@@ -113,6 +113,11 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         std::future::ready(Err(cannot_inspect())).boxed()
     }
 
+    /// Writes a key that expires, and deletes it, to see whether the node accepts writes now. Returns how long the write took.
+    fn check_write(&self) -> BoxFuture<'static, Result<Duration, Fault>> {
+        std::future::ready(Err(cannot_inspect())).boxed()
+    }
+
     /// Returns the node's state, as far as it is known without asking the node.
     fn status(&self) -> NodeState {
         NodeState::Up { warnings: Vec::new() }

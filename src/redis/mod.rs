@@ -26,6 +26,7 @@
 //! | `client_info.rs` | the descriptions that clients give of themselves |
 //! | `fred_client.rs` | a connection of the client library |
 //! | `announcements.rs` | subscriptions to announcements |
+//! | `write_probe.rs` | a write that disturbs nothing |
 //! | `inspection.rs`, `inspect.lua` | locks and their keys, for operators |
 //! | `registrations.rs`, `lists.lua` | the registered lists of nodes, for people |
 //! | `exchange.rs` | the script's encoding, for tests that run the script (feature `simulation`) |
@@ -61,6 +62,7 @@ mod settings;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
+mod write_probe;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -256,6 +258,11 @@ impl Node for RedisNode {
     fn scan(&self, pattern: &str, from: u64) -> BoxFuture<'static, Result<KeyPage, Fault>> {
         let (pipeline, pattern) = (self.pipeline.clone(), pattern.to_owned());
         async move { inspection::scan(&pipeline, &pattern, from).await }.boxed()
+    }
+
+    fn check_write(&self) -> BoxFuture<'static, Result<Duration, Fault>> {
+        let (pipeline, prefix) = (self.pipeline.clone(), self.prefix.clone());
+        async move { write_probe::check(&pipeline, &prefix).await }.boxed()
     }
 
     fn status(&self) -> NodeState {

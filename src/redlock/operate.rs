@@ -1,13 +1,14 @@
 //! What operators ask and do: holders, lists of locks, locks that are broken; and leases that outlive a process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Redlock;
 use crate::acquire::attach::Attach;
 use crate::error::{AttachError, ReleaseOutcome};
 use crate::inspect::{Inspection, Inspector, Locks};
 use crate::lease::{DetachedLease, Lease};
-use crate::node::{Holder, OwnerToken};
+use crate::node::{Fault, Holder, OwnerToken};
 use crate::options::{self, ConfigError, LockOptions};
 use crate::votes::Votes;
 
@@ -73,6 +74,16 @@ impl Redlock {
     ) -> Result<Votes, ConfigError> {
         let key = options::key(&self.inner.prefix, resource.as_ref())?;
         Ok(self.inspector().break_lock(key, owner).await)
+    }
+
+    /// Writes a key that expires to each node, and deletes it. Returns how long the write took, or why the node refuses writes now,
+    /// in the order of [`nodes`](Self::nodes). A node that does not answer within two seconds is a fault.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: what was written expires within ten seconds.
+    #[doc(hidden)]
+    pub async fn check_writes(&self) -> Vec<Result<Duration, Fault>> {
+        self.inspector().check_writes().await
     }
 
     /// Goes on with a lease that was [detached](Lease::detach), here or in another process: asks the nodes to keep the lock for its

@@ -15,6 +15,7 @@ mod periods;
 mod recipes;
 mod running;
 mod signals;
+mod status;
 mod support;
 mod suspending;
 mod terminal;

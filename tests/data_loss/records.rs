@@ -83,7 +83,7 @@ async fn records_have_keys_that_no_lock_can_have() {
         // The record stays. Registrations expire soon after their clients.
         assert_eq!(ttl == -1, number == 0, "{key}: {ttl} ms");
     }
-    for name in ["#node", "job#node", "#views", "0#client", "job#memory"] {
+    for name in ["#node", "job#node", "#views", "0#client", "0#probe", "job#memory"] {
         let error = redlock.lock(name).try_acquire().await.unwrap_err();
         assert!(matches!(error, AcquireError::Config(_)), "{error}");
         assert!(error.votes().is_none());

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::args::Break;
 use crate::exit::{self, Failure};
+use crate::out;
 use crate::report::{Report, escape_control_characters};
 use crate::show::{connect, text};
-use crate::{fault, out};
 
 pub(crate) async fn break_lock(arguments: Break, report: &Report) -> Result<u8, Failure> {
     let given = arguments.owner.as_deref().map(owner).transpose()?;
@@ -178,7 +178,7 @@ impl Outcome {
 fn node_document(node: &str, answer: Option<&Result<Reply, Fault>>) -> serde_json::Value {
     match answer {
         Some(Err(trouble)) => {
-            json!({"node": node, "outcome": null, "reason": fault::kind(trouble), "trouble": trouble.to_string()})
+            json!({"node": node, "outcome": null, "reason": trouble.kind(), "trouble": trouble.to_string()})
         }
         answer => json!({"node": node, "outcome": words(answer)}),
     }

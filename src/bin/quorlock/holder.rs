@@ -8,7 +8,6 @@ use quorlock::{Holder, Inspection, KeyState, KeyValue, LockStatus, NodeInspectio
 use serde_json::{Value, json};
 
 use crate::event::{millis, short, utc};
-use crate::fault;
 
 /// Returns the holder in words, with the time since its attempt began, by this machine's clock.
 pub(crate) fn words(holder: &Holder) -> String {
@@ -97,7 +96,7 @@ fn node_document(node: &NodeInspection) -> Value {
             "counter_remaining_ms": state.counter.and_then(|counter| counter.remaining).map(millis),
         }),
         Err(trouble) => {
-            json!({"node": &*node.node, "key": null, "reason": fault::kind(trouble), "trouble": trouble.to_string()})
+            json!({"node": &*node.node, "key": null, "reason": trouble.kind(), "trouble": trouble.to_string()})
         }
     }
 }

@@ -14,7 +14,7 @@
 //! | `report.rs`, `event.rs`, `log.rs`, `progress.rs` | events and progress on standard error, without blocking |
 //! | `out.rs` | results on standard output |
 //! | `end.rs`, `exit.rs` | the end: an exit code, or a signal |
-//! | `fault.rs`, `holder.rs` | faults, locks and their holders, for programs and people |
+//! | `holder.rs` | locks and their holders, for programs and people |
 
 mod acquire;
 mod args;
@@ -26,7 +26,6 @@ mod detached;
 mod end;
 mod event;
 mod exit;
-mod fault;
 mod group;
 mod guard;
 mod holder;

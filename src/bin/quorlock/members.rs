@@ -10,7 +10,7 @@ use crate::args::Members;
 use crate::event::{millis, short};
 use crate::exit::{self, Failure};
 use crate::report::Report;
-use crate::{fault, nodes, out};
+use crate::{nodes, out};
 
 pub(crate) async fn members(arguments: Members, report: &Report) -> Result<u8, Failure> {
     let urls = nodes::urls(&arguments.nodes)?;
@@ -40,7 +40,7 @@ fn document(found: &Registrations) -> Value {
         .faults
         .iter()
         .map(|(node, trouble)| {
-            json!({ "node": &**node, "reason": fault::kind(trouble), "trouble": trouble.to_string() })
+            json!({ "node": &**node, "reason": trouble.kind(), "trouble": trouble.to_string() })
         })
         .collect();
     json!({ "lists": lists, "faults": faults })

@@ -3,15 +3,15 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use quorlock::ConnectError;
 use quorlock::node::Fault;
+use quorlock::{ConnectError, NodeStatus};
 use serde_json::{Value, json};
 
 use crate::args::Status;
 use crate::event::{millis, short};
 use crate::exit::{self, Failure};
 use crate::report::Report;
-use crate::{fault, nodes, out};
+use crate::{nodes, out};
 
 struct Line {
     node: String,
@@ -21,13 +21,18 @@ struct Line {
 }
 
 impl Line {
-    /// Returns the time until the node gives locks. `None` if it is down, or another list of nodes is in use.
+    /// Returns the time until the node gives locks. `None` if it is down or refuses writes, or another list of nodes is in use.
     fn ready_in(&self) -> Option<Duration> {
-        let gives = self.up && !matches!(self.fault, Some(Fault::OtherNodes(_)));
-        gives.then_some(match self.fault {
-            Some(Fault::Restarted { remaining, .. } | Fault::Replaced { remaining }) => remaining,
-            _ => Duration::ZERO,
-        })
+        match self.fault {
+            _ if !self.up => None,
+            None => Some(Duration::ZERO),
+            Some(
+                Fault::Restarted { remaining, .. }
+                | Fault::Replaced { remaining }
+                | Fault::Unsettled { remaining },
+            ) => Some(remaining),
+            Some(_) => None,
+        }
     }
 }
 
@@ -63,15 +68,23 @@ impl Verdict {
         }
     }
 
+    fn gives(&self) -> String {
+        match self.ready {
+            1 => "1 of them gives".to_owned(),
+            ready => format!("{ready} of them give"),
+        }
+    }
+
     fn words(&self) -> String {
         match self.quorum_in {
             Some(Duration::ZERO) => "quorum".to_owned(),
             Some(time) => format!(
-                "NO QUORUM YET: {} of them give locks now, a quorum does in {} (restart guard)",
-                self.ready,
+                "NO QUORUM YET: {} locks now, a quorum does in {} (restart guard)",
+                self.gives(),
                 short(time)
             ),
-            None => "NO QUORUM".to_owned(),
+            None if self.ready == self.up => "NO QUORUM".to_owned(),
+            None => format!("NO QUORUM: {} locks now", self.gives()),
         }
     }
 
@@ -91,23 +104,24 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
     if let Some(window) = arguments.guard_window {
         builder = builder.guard_window(window);
     }
-    let (lines, failure) = match builder.connect().await {
-        Ok(redlock) => (redlock.nodes().into_iter().map(line).collect(), None),
-        Err(error) => (explained(&error), Some(nodes::not_connected(&error))),
-    };
-    if lines.is_empty()
-        && let Some(failure) = failure
-    {
-        return Err(failure);
-    }
+    let (redlock, error) = builder
+        .connect_without_quorum()
+        .await
+        .map_err(|error| nodes::not_connected(&error))?;
+    let nodes = redlock.nodes().into_iter().zip(redlock.check_writes().await);
+    let lines: Vec<Line> = nodes.map(|(node, written)| line(node, written)).collect();
     let verdict = Verdict::of(&lines);
     out::print(report, || document(&lines, &verdict), || text(&lines, &verdict))?;
-    Ok(failure.map_or(verdict.code(), |failure| failure.code))
+    Ok(match error {
+        Some(ConnectError::Misconfigured(_)) => exit::MISCONFIGURED,
+        _ => verdict.code(),
+    })
 }
 
-fn line(node: quorlock::NodeStatus) -> Line {
+fn line(node: NodeStatus, written: Result<Duration, Fault>) -> Line {
     let (up, fault, warnings) = match nodes::warnings(node.state) {
-        Ok(warnings) => (true, node.left_out, warnings),
+        // The guard and other clients' lists are over sooner or later, a refused write is not.
+        Ok(warnings) => (true, written.err().or(node.left_out), warnings),
         Err(fault) => (false, Some(fault), Vec::new()),
     };
     Line {
@@ -118,33 +132,10 @@ fn line(node: quorlock::NodeStatus) -> Line {
     }
 }
 
-/// Returns each node's fault after a failed connect. Empty if the error has none.
-fn explained(error: &ConnectError) -> Vec<Line> {
-    let (ConnectError::NoQuorum { votes, .. } | ConnectError::Misconfigured(votes)) = error else {
-        return Vec::new();
-    };
-    votes
-        .iter()
-        .map(|vote| {
-            let fault = vote
-                .answer
-                .as_ref()
-                .and_then(|answer| answer.as_ref().err())
-                .cloned();
-            Line {
-                node: vote.node.to_string(),
-                up: fault.is_none(),
-                fault,
-                warnings: Vec::new(),
-            }
-        })
-        .collect()
-}
-
 fn document(lines: &[Line], verdict: &Verdict) -> Value {
     let node = |line: &Line| {
         json!({
-            "node": line.node, "up": line.up, "reason": line.fault.as_ref().map(fault::kind),
+            "node": line.node, "up": line.up, "reason": line.fault.as_ref().map(Fault::kind),
             "trouble": line.fault.as_ref().map(Fault::to_string), "warnings": line.warnings,
         })
     };

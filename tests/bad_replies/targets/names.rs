@@ -28,7 +28,7 @@ async fn check(prefix: &str, resource: &str) {
     };
     assert!(prefix.len() <= MAX_PREFIX_BYTES);
     let key = format!("{prefix}{resource}");
-    let reserved = ["#fence", "#node", "#views", "#client", "#memory"];
+    let reserved = ["#fence", "#node", "#views", "#client", "#probe", "#memory"];
     let reserved = reserved.iter().any(|suffix| key.ends_with(suffix));
     match redlock.lock(resource).try_acquire().await {
         Ok(lease) => {

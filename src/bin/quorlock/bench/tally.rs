@@ -8,8 +8,6 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use quorlock::{AcquireError, ReleaseOutcome, Votes};
 
-use crate::fault;
-
 pub(crate) const PERCENTILES: [(&str, f64); 5] = [
     ("p50", 50.0),
     ("p90", 90.0),
@@ -125,7 +123,7 @@ impl Faults {
             if let Some(Err(fault)) = &vote.answer {
                 let mut all = lock(&self.0);
                 let of_node = all.entry(vote.node.clone()).or_default();
-                of_node.add("vote", fault::kind(fault), fault);
+                of_node.add("vote", fault.kind(), fault);
             }
         }
     }
