@@ -233,6 +233,9 @@ pub(crate) struct Nodes {
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
+    /// Exit with 0 only if all nodes give locks. For scripts that restart one node after the other
+    #[arg(long)]
+    pub(crate) all: bool,
     /// How long a node gives no locks after its memory began: as for run, or run's --ttl if that is longer [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,

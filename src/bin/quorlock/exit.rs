@@ -67,9 +67,10 @@ Exit codes:
 
 pub(crate) const OF_STATUS: &str = "\
 Exit codes:
-    0  a quorum of nodes gives locks
+    0  a quorum of nodes gives locks (--all: every node)
     2  usage error: options, URLs, durations
-   69  no quorum of nodes is up and gives locks (restart guard, or another list of nodes is in use)
+   69  no quorum of nodes is up and gives locks (restart guard, or another list of nodes is in use);
+       with --all, one node or more does not
    71  the result could not be printed
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names),
        even if there is a quorum";

@@ -114,6 +114,7 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
     out::print(report, || document(&lines, &verdict), || text(&lines, &verdict))?;
     Ok(match error {
         Some(ConnectError::Misconfigured(_)) => exit::MISCONFIGURED,
+        _ if arguments.all && verdict.ready < lines.len() => exit::NO_QUORUM,
         _ => verdict.code(),
     })
 }
