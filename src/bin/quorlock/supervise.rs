@@ -112,12 +112,16 @@ pub(crate) async fn supervise(
         let lost = tokio::select! {
             biased;
             lost = lease.expiring(times.lead()) => Some(lost),
-            change = job.change() => {
-                if let Change::Resumed = change {
+            change = job.change() => match change {
+                Change::Resumed => {
                     job.resume();
+                    None
                 }
-                None
-            }
+                // The lease has ended first, and its timer has not run yet: after a suspension, for instance. It runs only when this
+                // task waits.
+                Change::Ended(_) if !lease.is_held() => Some(lease.lost().await),
+                Change::Ended(_) | Change::Gone => None,
+            },
             signal = signals.next() => {
                 job.forward(signal);
                 None
