@@ -327,7 +327,7 @@ impl fmt::Display for ReleaseOutcome {
 #[non_exhaustive]
 pub enum PeriodError {
     /// No quorum of nodes answered that it holds the lock of this lease.
-    #[error("no quorum of nodes answered for the period: {votes}")]
+    #[error("no quorum of nodes confirms that this lease has the lock, and tells of the period: {votes}")]
     NoQuorum {
         /// The nodes' answers.
         votes: Votes,

@@ -44,7 +44,7 @@ pub use options::{
     Backoff, ConfigError, Drift, MAX_CONNECT_TIMEOUT, MAX_NAME_BYTES, MAX_NODES, MAX_PREFIX_BYTES,
     MAX_RESOURCE_BYTES, MAX_RETENTION, MAX_TTL, MIN_TTL,
 };
-pub use period::Period;
+pub use period::{DoneMark, Period};
 pub use protocol::token::{FencingToken, NotAToken};
 pub use redis::{Credentials, CredentialsProvider, NodeConfig, NodeList, Registrations};
 #[cfg(feature = "tls")]

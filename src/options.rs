@@ -142,7 +142,7 @@ pub enum ConfigError {
         ttl: Duration,
     },
     /// The length of a period is out of bounds.
-    #[error("a period of {length:?} is out of bounds: use 1 s to 365 days")]
+    #[error("a period of {length:?} is out of bounds: use whole seconds, from 1 s to 365 days")]
     Period {
         /// The given value.
         length: Duration,

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The end of the year 9999, in milliseconds since 1970. Later moments have no usual notation.
+pub(crate) const LATEST_MILLIS: u64 = 253_402_300_799_999;
+
 /// Shortest and longest period.
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -16,29 +19,49 @@ pub struct Period {
     length_ms: u64,
 }
 
+/// What nodes keep of the last period that is done (L5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DoneMark {
+    /// The end of the period, in milliseconds since 1970.
+    pub end_ms: u64,
+    /// The length of the period, in milliseconds.
+    pub length_ms: u64,
+}
+
 impl Period {
-    /// Returns the period of this length, in whole milliseconds, that contains `moment`. `None` if the length is not between 1 s
-    /// and 365 days. A moment before 1970 counts as 1970.
+    /// Returns the period of this length that contains `moment`. `None` unless the length is in whole seconds, from 1 s to 365 days.
+    /// A moment before 1970 counts as 1970, one after the year 9999 as its end.
     pub fn containing(moment: SystemTime, length: Duration) -> Option<Period> {
-        if !(LEAST..=MOST).contains(&length) {
+        if !(LEAST..=MOST).contains(&length) || length.subsec_nanos() > 0 {
             return None;
         }
         let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (length_ms, since_ms) = (length.as_millis() as u64, since.as_millis() as u64);
+        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let length_ms = length.as_millis() as u64;
         Some(Period {
-            number: since_ms / length_ms,
+            number: since_ms.min(LATEST_MILLIS) / length_ms,
             length_ms,
         })
     }
 
+    /// Returns the period of the same length that contains `moment`, or this one if that is later.
+    #[must_use]
+    pub fn or_later(&self, moment: SystemTime) -> Period {
+        let other = Period::containing(moment, self.length()).unwrap_or(*self);
+        Period {
+            number: self.number.max(other.number),
+            ..other
+        }
+    }
+
     /// Returns the first moment of the period.
     pub fn start(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_millis(self.number * self.length_ms)
+        since_1970(self.number * self.length_ms)
     }
 
     /// Returns the first moment after the period.
     pub fn end(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_millis(self.mark())
+        since_1970(self.mark().end_ms)
     }
 
     /// Returns the length of the period.
@@ -46,23 +69,41 @@ impl Period {
         Duration::from_millis(self.length_ms)
     }
 
-    /// Returns the mark of this period: its end, in milliseconds since 1970.
-    pub(crate) fn mark(&self) -> u64 {
-        (self.number + 1) * self.length_ms
+    pub(crate) fn mark(&self) -> DoneMark {
+        DoneMark {
+            end_ms: (self.number + 1) * self.length_ms,
+            length_ms: self.length_ms,
+        }
     }
 
-    /// Returns for how long nodes keep the mark: until a period after the end. The next period may have begun by other clocks.
-    pub(crate) fn mark_ttl(&self, now: SystemTime) -> Duration {
-        let left = self.end().duration_since(now).unwrap_or_default();
-        left.min(self.length()) + self.length()
+    /// Returns the last mark of this length that can be right at `now`: that of the next period, for the clock of its client may be
+    /// ahead.
+    pub(crate) fn last_mark(&self, now: SystemTime) -> DoneMark {
+        let DoneMark { end_ms, length_ms } = self.or_later(now).mark();
+        DoneMark {
+            end_ms: end_ms + length_ms,
+            length_ms,
+        }
     }
 
-    /// Returns whether a mark says that this period is done: that one is done which ends with it, or the next one, by a clock that
-    /// is ahead.
-    pub(crate) fn is_done_by(&self, mark: u64) -> bool {
-        let end = self.mark();
-        [end, end + self.length_ms].contains(&mark)
+    /// Returns whether a mark says, at `now`, that this period or a later one is done.
+    pub(crate) fn is_done_by(&self, mark: DoneMark, now: SystemTime) -> bool {
+        let (first, last) = (self.mark(), self.last_mark(now));
+        mark.length_ms == first.length_ms && (first.end_ms..=last.end_ms).contains(&mark.end_ms)
     }
+}
+
+impl DoneMark {
+    /// Returns for how long nodes keep the mark: until a period after its end. The next period may have begun by other clocks.
+    pub(crate) fn ttl(&self, now: SystemTime) -> Duration {
+        let length = Duration::from_millis(self.length_ms);
+        let left = since_1970(self.end_ms).duration_since(now).unwrap_or_default();
+        left.min(2 * length) + length
+    }
+}
+
+fn since_1970(ms: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(ms)
 }
 
 #[cfg(test)]
@@ -91,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_counts_for_its_period_and_the_one_before() {
+    fn a_mark_counts_for_its_period_and_earlier_ones() {
         let marks = [
             "2026-11-27",
             "2026-11-28",
@@ -100,21 +141,41 @@ mod tests {
             "2026-12-01",
         ];
         let period = day("2026-11-29T12:00:00Z");
-        let done = marks.map(|date| period.is_done_by(day(&format!("{date}T00:00:00Z")).mark()));
-        assert_eq!(done, [false, false, true, true, false]);
-        let hour = Period::containing(at("2026-11-29T12:00:00Z"), DAY / 24).unwrap();
-        assert!(!hour.is_done_by(period.mark()) && !period.is_done_by(hour.mark()));
+        let done =
+            |now| marks.map(|date| period.is_done_by(day(&format!("{date}T00:00:00Z")).mark(), at(now)));
+        assert_eq!(done("2026-11-29T12:00:00Z"), [false, false, true, true, false]);
+        // A process that has waited for a day: what was done meanwhile is not done again.
+        assert_eq!(done("2026-11-30T12:00:00Z"), [false, false, true, true, true]);
+        // The clock was set back.
+        assert_eq!(done("2026-11-01T12:00:00Z"), [false, false, true, true, false]);
+        let last_hour = Period::containing(at("2026-11-29T23:00:00Z"), DAY / 24).unwrap();
+        let now = at("2026-11-29T23:30:00Z");
+        assert_eq!(last_hour.end(), period.end());
+        assert!(!last_hour.is_done_by(period.mark(), now) && !period.is_done_by(last_hour.mark(), now));
+    }
+
+    #[test]
+    fn a_period_that_is_over_gives_way_to_the_current_one() {
+        let period = day("2026-11-29T12:00:00Z");
+        for (now, expected) in [
+            ("2026-11-28T12:00:00Z", period),
+            ("2026-11-29T13:00:00Z", period),
+            ("2026-12-03T13:00:00Z", day("2026-12-03T00:00:00Z")),
+        ] {
+            assert_eq!(period.or_later(at(now)), expected, "{now}");
+        }
     }
 
     #[test]
     fn a_mark_outlives_its_period_by_the_length_of_one() {
-        let period = day("2026-11-29T12:00:00Z");
+        let mark = day("2026-11-29T12:00:00Z").mark();
         for (now, ttl) in [
             ("2026-11-29T18:00:00Z", DAY + DAY / 4),
             ("2026-11-30T09:00:00Z", DAY),
-            ("2026-11-01T00:00:00Z", 2 * DAY),
+            ("2026-11-28T18:00:00Z", 2 * DAY + DAY / 4),
+            ("2026-11-01T00:00:00Z", 3 * DAY),
         ] {
-            assert_eq!(period.mark_ttl(at(now)), ttl, "{now}");
+            assert_eq!(mark.ttl(at(now)), ttl, "{now}");
         }
     }
 
@@ -124,6 +185,7 @@ mod tests {
         for (length, is_valid) in [
             (second, true),
             (second - Duration::from_nanos(1), false),
+            (second + Duration::from_millis(500), false),
             (365 * DAY, true),
             (365 * DAY + second, false),
             (Duration::MAX, false),
@@ -132,5 +194,10 @@ mod tests {
         }
         let early = Period::containing(UNIX_EPOCH - DAY, DAY).unwrap();
         assert_eq!(early.start(), UNIX_EPOCH);
+        let far = UNIX_EPOCH + Duration::from_secs(1 << 62);
+        for length in [second, DAY, 365 * DAY] {
+            let late = Period::containing(far, length).unwrap();
+            assert!(late.start() <= since_1970(LATEST_MILLIS) && late.last_mark(far).end_ms < 1 << 53);
+        }
     }
 }

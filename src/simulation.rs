@@ -8,7 +8,7 @@ pub use crate::node::announcement::{
     WaiterId,
 };
 pub use crate::node::port::Node;
-pub use crate::node::request::{Action, DoneMark, Fencing, Request};
+pub use crate::node::request::{Action, Fencing, Request, SetMark};
 pub use crate::node::{
     ClientId, ClientInfo, Fault, KeyPage, KeyState, ListConflict, NodeState, OwnerToken, Reply, Unfit,
 };

@@ -212,7 +212,10 @@ impl Acquire {
         }
         let round_trip = claim.attempt().round_trip();
         let (holder, slot) = self.queues.got(self.queue_id(), round_trip);
-        claim.won(Arc::new(holder), settings.min_hold);
+        claim.won(Arc::new(holder));
+        if !settings.min_hold.is_zero() {
+            claim.keep_for(settings.min_hold);
+        }
         let state = LeaseState::new(self.resource.clone(), *settings, votes, token, expiries, claim);
         Ok(start(state, slot))
     }

@@ -51,7 +51,7 @@ pub(crate) struct Claim {
     late_grants: LateGrants,
     /// The release, once it is sent. Its answers tell where the key is gone.
     release: Option<Round>,
-    /// Until when the keys stay after the release, once the lock was won (L4). `None`: not at all.
+    /// Until when the keys stay after the release (L4). `None`: not at all.
     keep_until: Option<Instant>,
     /// What the deletion announces, once that is decided. The inner `None` announces nothing.
     given_up: Option<Option<ReleaseNotice>>,
@@ -245,11 +245,8 @@ impl Claim {
 
     /// The lock was won. Acquires that are still queued for slow nodes are sent all the same: a lease on a bare quorum would not
     /// outlive the loss of a single node.
-    ///
-    /// The keys stay for `min_hold` from when the acquire was sent, also if the lock is released earlier (L4).
-    pub(crate) fn won(&mut self, observer: Arc<dyn ReleaseObserver>, min_hold: Duration) {
+    pub(crate) fn won(&mut self, observer: Arc<dyn ReleaseObserver>) {
         self.observer = Some(observer);
-        self.keep_until = Some(self.acquire.started + min_hold).filter(|_| !min_hold.is_zero());
         let mut won_on = self.possible_keys();
         won_on.shrink_to_fit();
         // Nodes that have not answered yet may be asked once more (A8).
@@ -265,6 +262,11 @@ impl Claim {
                 .collect(outstanding, &self.cleanup.context().runtime);
             self.collecting = Some(collecting);
         }
+    }
+
+    /// Keeps the keys for this time from when the acquire was sent, also if the lock is released earlier (L4).
+    pub(crate) fn keep_for(&mut self, least: Duration) {
+        self.keep_until = Some(self.acquire.started + least);
     }
 
     /// Sends an extension to all nodes (E1), each of which has `budget` to answer.

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{ExtendError, Lost, ReleaseOutcome};
 use crate::node::OwnerToken;
+use crate::options::ConfigError;
 use crate::protocol::token::FencingToken;
 use crate::votes::Votes;
 pub use detached::{DetachedLease, NotAHandle};
@@ -74,6 +75,21 @@ impl Lease {
             // The lease was lost, and its keys are being deleted since.
             None => ReleaseOutcome::AlreadyGone,
         }
+    }
+
+    /// Keeps the lock for at least this time after the acquire began, as [`min_hold`](crate::LockRequest::min_hold) does. For work
+    /// that may turn out not to be due: call this when it starts. Does nothing once the lease has ended.
+    ///
+    /// # Errors
+    /// [`ConfigError::MinHold`] if it is longer than the TTL.
+    pub fn keep_for(&self, least: Duration) -> Result<(), ConfigError> {
+        let state = &self.handle.state;
+        let ttl = state.settings.ttl;
+        if least > ttl {
+            return Err(ConfigError::MinHold { min_hold: least, ttl });
+        }
+        state.keep_for(least);
+        Ok(())
     }
 
     /// Takes the lease out of this process's hands: it is neither renewed nor released any more, and its lock stays held until

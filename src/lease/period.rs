@@ -5,19 +5,20 @@ use std::time::{Duration, SystemTime};
 use super::LeaseHandle;
 use super::state::LeaseState;
 use crate::error::PeriodError;
-use crate::node::{Action, DoneMark, Reply};
-use crate::period::Period;
+use crate::node::{Action, Reply, SetMark};
+use crate::period::{DoneMark, Period};
+use crate::protocol::quorum::quorum;
 use crate::round::Round;
 
 /// Shortest time for a node to answer (the TTL, if that is shorter).
 const BUDGET: Duration = Duration::from_secs(1);
 
 impl LeaseHandle {
-    /// Asks the nodes whether this resource's work is [marked as done](Self::mark_done) in `period`. Takes one round trip to the
-    /// slowest node that answers within a node budget.
+    /// Asks the nodes whether this resource's work is [marked as done](Self::mark_done) in `period`, or in a later one of the same
+    /// length. Takes one round trip to the slowest node that answers within a node budget.
     ///
-    /// Ask under the lock: as long as the lease is held, no other holder marks the period. The mark is lost if every node loses
-    /// its data that has it.
+    /// Ask under the lock: as long as the lease is held, no other holder marks a period. The mark is lost if every node loses
+    /// its data that has it, and a period after its end. It is replaced by a mark of another length: use one length per resource.
     ///
     /// # Errors
     /// [`PeriodError`] if no quorum of nodes answers that it has the lock, and none of them has the mark.
@@ -25,26 +26,30 @@ impl LeaseHandle {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn is_done(&self, period: Period) -> Result<bool, PeriodError> {
+        let now = SystemTime::now();
         let round = ask(&self.state, None).await;
-        let marks: Vec<bool> = (0..round.answers().len())
+        let marks: Vec<Option<DoneMark>> = (0..round.answers().len())
             .filter_map(|node| match round.reply(node) {
-                Some(Reply::Done { until_ms }) => Some(until_ms.is_some_and(|mark| period.is_done_by(mark))),
+                Some(Reply::Done { mark }) => Some(mark.filter(|mark| period.is_done_by(*mark, now))),
                 _ => None,
             })
             .collect();
-        let is_done = marks.contains(&true);
-        if !is_done && marks.len() < round.votes().quorum() {
-            return Err(PeriodError::NoQuorum { votes: round.votes() });
-        }
+        let Some(latest) = marks.iter().flatten().max_by_key(|mark| mark.end_ms) else {
+            return match marks.len() >= quorum(round.answers().len()) {
+                true => Ok(false),
+                false => Err(PeriodError::NoQuorum { votes: round.votes() }),
+            };
+        };
         // Nodes that were down when the period was marked, or have lost the mark, get it now.
-        if is_done && marks.contains(&false) {
-            let repaired = self.mark_done(period).await;
+        if marks.iter().any(|mark| mark.as_ref() != Some(latest)) {
+            let repaired = mark_all(&self.state, period, *latest).await;
             tracing::debug!(resource = self.resource(), ?repaired, "mark set on more nodes");
         }
-        Ok(is_done)
+        Ok(true)
     }
 
-    /// Marks this resource's work as done in `period`, on all nodes. Call it when the work has succeeded, before the release.
+    /// Marks this resource's work as done in `period`, on all nodes. Call it when the work has succeeded, before the release. A mark
+    /// of a later period stays.
     ///
     /// # Errors
     /// [`PeriodError`] if no quorum of nodes confirms. A later holder may then do the work once more in this period. It may be
@@ -53,23 +58,29 @@ impl LeaseHandle {
     /// # Cancel safety
     /// If the future is dropped, some nodes may have the mark. A later holder that meets one of them takes the work for done.
     pub async fn mark_done(&self, period: Period) -> Result<(), PeriodError> {
-        let mark = DoneMark {
-            until_ms: period.mark(),
-            ttl: period.mark_ttl(SystemTime::now()),
-        };
-        let votes = ask(&self.state, Some(mark)).await.votes();
-        match votes.yes() >= votes.quorum() {
-            true => Ok(()),
-            false => Err(PeriodError::NoQuorum { votes }),
-        }
+        mark_all(&self.state, period, period.mark()).await
+    }
+}
+
+async fn mark_all(lease: &LeaseState, period: Period, mark: DoneMark) -> Result<(), PeriodError> {
+    let now = SystemTime::now();
+    let set = SetMark {
+        mark,
+        ttl: mark.ttl(now),
+        last_ms: period.last_mark(now).end_ms,
+    };
+    let votes = ask(lease, Some(set)).await.votes();
+    match votes.yes() >= votes.quorum() {
+        true => Ok(()),
+        false => Err(PeriodError::NoQuorum { votes }),
     }
 }
 
 /// Reads the mark on all nodes, or sets it. Waits for all nodes that answer in time.
-async fn ask(lease: &LeaseState, mark: Option<DoneMark>) -> Round {
+async fn ask(lease: &LeaseState, set: Option<SetMark>) -> Round {
     let settings = &lease.settings;
     let budget = settings.node_budget.max(settings.ttl.min(BUDGET));
-    let mut round = lease.ask(Action::Done { mark }, budget);
+    let mut round = lease.ask(Action::Done { set }, budget);
     round.settle(|_| false).await;
     round
 }

@@ -211,6 +211,13 @@ impl LeaseState {
         })
     }
 
+    /// Keeps the keys for this time from `t0` on (L4). Does nothing once the lease has ended.
+    pub(super) fn keep_for(&self, least: Duration) {
+        if let Some(claim) = self.claim().as_mut() {
+            claim.keep_for(least);
+        }
+    }
+
     /// Sends a request under the lease's owner token to all nodes.
     pub(super) fn ask(&self, action: Action, budget: Duration) -> Round {
         let request = Request {

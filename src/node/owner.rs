@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uuid::{Uuid, Variant};
 
 use super::client::ClientId;
+use crate::period::LATEST_MILLIS;
 
 /// The value of a lock key: a UUID of version 7, one per attempt. It proves ownership.
 ///
@@ -19,9 +20,6 @@ pub struct OwnerToken(Uuid);
 const CLIENT_BITS: u32 = 40;
 const COUNT_BITS: u32 = 12;
 const RANDOM_BITS: u32 = 22;
-
-/// The end of the year 9999, in milliseconds since 1970. Later moments have no usual notation.
-pub(crate) const LATEST_MILLIS: u64 = 253_402_300_799_999;
 
 impl OwnerToken {
     /// Returns a token of an unknown client, for tests.

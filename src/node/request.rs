@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::announcement::{ReleaseNotice, WaitNotice};
 use super::fault::Fault;
 use super::owner::OwnerToken;
+use crate::period::DoneMark;
 use crate::protocol::token::FencingToken;
 
 /// A request to a node.
@@ -67,22 +68,25 @@ pub enum Action {
         /// Until when the key must stay; never longer than it would have. `None`, or a moment that has passed: not at all.
         keep_until: Option<Instant>,
     },
-    /// If the key holds the owner token, return until when the resource's work counts as done, after setting that to `mark`.
+    /// If the key holds the owner token, return the mark of the last period in which the resource's work was done.
     Done {
-        /// What to set. `None` only reads.
-        mark: Option<DoneMark>,
+        /// The mark to set first. `None` only reads.
+        set: Option<SetMark>,
     },
     /// Announce to all listeners that a process waits for the lock. The key is not read.
     Announce(WaitNotice),
 }
 
-/// Until when a resource's work counts as done (L5).
+/// A mark to set (L5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DoneMark {
-    /// The end of the period, in milliseconds since 1970.
-    pub until_ms: u64,
-    /// How long the node keeps the mark.
+pub struct SetMark {
+    /// The mark.
+    pub mark: DoneMark,
+    /// How long the node keeps it.
     pub ttl: Duration,
+    /// A mark of the same length that ends later stays, up to this end, in milliseconds since 1970. One that ends later than that
+    /// comes from a clock that was wrong.
+    pub last_ms: u64,
 }
 
 /// How a node counts the grants of a resource.
@@ -127,8 +131,8 @@ pub enum Reply {
     },
     /// Done: the key is ours.
     Done {
-        /// The mark that is there now, in milliseconds since 1970. `None` if there is none.
-        until_ms: Option<u64>,
+        /// The mark that is there now. `None` if there is none.
+        mark: Option<DoneMark>,
     },
     /// Announce: done, or not allowed.
     Announced,

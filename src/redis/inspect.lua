@@ -3,8 +3,8 @@
 --   KEYS   the keys of locks
 --
 -- Returns six entries for each key: 0 if there is none, 1 for a string, 2 for other data; the beginning of the string; for how
--- many ms more it lives (-1: for ever); its counter, or an empty string; for how many ms more the counter lives; the end of the last
--- period that is done, or an empty string.
+-- many ms more it lives (-1: for ever); its counter, or an empty string; for how many ms more the counter lives; the mark of the
+-- last period that is done, or an empty string.
 
 -- The beginning of a string, or false for other data. Values may be large, and a user may lack the right to GETRANGE.
 local function beginning(key)
@@ -25,6 +25,6 @@ for i, key in ipairs(KEYS) do
   answer[n + 4] = type(count) == 'string' and count:sub(1, 20) or count and '?' or ''
   answer[n + 5] = count and redis.call('PTTL', counter) or -2
   local done = redis.pcall('GET', key .. '#done')
-  answer[n + 6] = type(done) == 'string' and done:sub(1, 20) or ''
+  answer[n + 6] = type(done) == 'string' and done:sub(1, 40) or ''
 end
 return answer

@@ -5,7 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::pipeline::Pipeline;
 use super::resp::{self, Value};
-use crate::node::{Counter, Fault, KeyPage, KeyState, KeyValue, LATEST_MILLIS, OwnerToken};
+use crate::node::{Counter, Fault, KeyPage, KeyState, KeyValue, OwnerToken};
+use crate::period::LATEST_MILLIS;
 
 const INSPECT: &str = include_str!("inspect.lua");
 const ENTRIES: usize = 6;
@@ -58,7 +59,10 @@ fn state(entries: &[Value]) -> Option<KeyState> {
         count => Some(Counter::new(count.parse().ok(), lifetime(counter_remaining)?)),
     };
     // What is no number is no mark.
-    let mark = done.as_str()?.parse().ok();
+    let mark = done
+        .as_str()?
+        .split_once(':')
+        .and_then(|(end, _)| end.parse().ok());
     let mark = mark.filter(|millis| *millis <= LATEST_MILLIS);
     let done_until = mark.map(|millis| UNIX_EPOCH + Duration::from_millis(millis));
     let state = KeyState::new(value, lifetime(remaining)?, counter);
@@ -106,7 +110,7 @@ mod tests {
                     Value::Integer(-2),
                     text(""),
                     Value::Integer(-2),
-                    text("5000"),
+                    text("5000:1000"),
                 ],
                 KeyState {
                     done_until: Some(UNIX_EPOCH + Duration::from_secs(5)),
@@ -146,7 +150,7 @@ mod tests {
                     Value::Integer(-1),
                     text(""),
                     Value::Integer(-2),
-                    text("18446744073709551615"),
+                    text("18446744073709551615:1000"),
                 ],
                 KeyState::new(KeyValue::WrongType, None, None),
             ),

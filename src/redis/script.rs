@@ -14,6 +14,7 @@ use crate::node::{
     Request, Sender, Successor, Turn, WaitNotice, WaiterId,
 };
 use crate::options::RECORD_SUFFIX;
+use crate::period::DoneMark;
 use crate::protocol::memory::Record;
 use crate::protocol::token::FencingToken;
 
@@ -214,10 +215,14 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
                 }
             }
         }
-        Action::Done { mark } => {
+        Action::Done { set } => {
             head(b'd');
-            padded(mark.map_or(0, |mark| mark.until_ms), to);
-            padded(mark.map_or(0, |mark| millis(mark.ttl).min(LATEST) as u64), to);
+            let (mark, life, last) = set.map_or((DoneMark::default(), 0, 0), |set| {
+                (set.mark, millis(set.ttl).min(LATEST), set.last_ms)
+            });
+            for number in [mark.end_ms, mark.length_ms, life as u64, last] {
+                padded(number, to);
+            }
         }
         Action::Announce(WaitNotice { from, slot }) => {
             to.put_u8(b'w');
@@ -426,9 +431,16 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             notified: code == NOTIFIED,
         }),
         (Value::Integer(DONE | NOTIFIED), Action::Announce(_)) => Ok(Reply::Announced),
-        (Value::Integer(mark @ 0..), Action::Done { .. }) => Ok(Reply::Done {
-            until_ms: u64::try_from(mark).ok().filter(|mark| *mark > 0),
-        }),
+        (Value::Integer(DONE), Action::Done { .. }) => Ok(Reply::Done { mark: None }),
+        (Value::List(mark), Action::Done { .. }) => match mark.as_slice() {
+            [Value::Integer(end_ms @ 1..), Value::Integer(length_ms @ 1..)] => Ok(Reply::Done {
+                mark: Some(DoneMark {
+                    end_ms: *end_ms as u64,
+                    length_ms: *length_ms as u64,
+                }),
+            }),
+            _ => Err(nonsense("no mark of a period".into())),
+        },
         (Value::Integer(MISSING), _) if needs_key => Ok(Reply::Missing),
         (Value::Integer(FOREIGN), _) if needs_key => Ok(Reply::Foreign),
         (Value::Integer(number), Action::Raise { .. }) => {

@@ -7,7 +7,7 @@ use futures_util::future::FutureExt;
 
 use super::inner::Inner;
 use crate::acquire::Acquire;
-use crate::error::{AcquireError, RunError};
+use crate::error::{AcquireError, Lost, RunError};
 use crate::lease::{Lease, LeaseHandle};
 use crate::options::{self, ConfigError, LockOptions, Wait};
 use crate::period::Period;
@@ -190,24 +190,17 @@ impl LockRequest {
         W: Future,
     {
         let lease = self.acquire().await?;
-        // Timers are late by up to a millisecond or two.
-        let lead = (lease.ttl() / 100).max(Duration::from_millis(2));
-        let outcome = tokio::select! {
-            biased;
-            lost = lease.expiring(lead) => Err(RunError::Lost(lost)),
-            output = work(lease.handle()) => Ok(output),
-        };
-        let released = lease.release().await;
-        tracing::debug!(%released, "scoped run ended");
-        outcome
+        let outcome = run_under(&lease, work).await;
+        released(lease).await;
+        Ok(outcome?)
     }
 
-    /// Runs work at most once in each period of this length, in whichever process comes first: acquires the lock, asks whether
-    /// the work is [done](LeaseHandle::is_done) in the period that contains this call, and if not, runs it as
-    /// [`run`](Self::run) does. If it returns `Ok`, marks the period as done. Returns `None` if the work is done already.
+    /// Runs work once in each period of this length, in whichever process comes first: acquires the lock, asks whether the work is
+    /// [done](LeaseHandle::is_done) in the period that contains this call, or since, and if not, runs it as [`run`](Self::run)
+    /// does. If it returns `Ok`, marks the period as done in which it began. Returns `None` if the work is done already.
     ///
-    /// Periods are counted from 1970, in UTC: see [`Period`]. The work is run again if it fails, if the lease is lost, or if the
-    /// nodes lose the mark with their data.
+    /// Periods are counted from 1970, in UTC: see [`Period`]. Use one length for a resource. The work is run again if it fails, if
+    /// the lease is lost, or if the nodes lose the mark with their data. [`min_hold`](Self::min_hold) holds if the work is run.
     ///
     /// ```no_run
     /// # async fn rebuild() -> std::io::Result<u32> { Ok(0) }
@@ -223,12 +216,12 @@ impl LockRequest {
     ///
     /// # Errors
     /// What the work returned, or as [`run`](Self::run). [`RunError::PeriodUnknown`] if the work was not started for that reason,
-    /// [`RunError::NotMarked`] if it was done and not marked. [`ConfigError::Period`] if the length is not between 1 s and 365
-    /// days.
+    /// [`RunError::NotMarked`] if it was done and not marked. [`ConfigError::Period`] if the length is not in whole seconds from 1 s
+    /// to 365 days.
     ///
     /// # Cancel safety
     /// As [`run`](Self::run). If the future is dropped after the work, the period may be marked or not.
-    pub async fn run_once_per<F, W, T, E>(self, length: Duration, work: F) -> Result<Option<T>, E>
+    pub async fn run_once_per<F, W, T, E>(mut self, length: Duration, work: F) -> Result<Option<T>, E>
     where
         F: FnOnce(LeaseHandle) -> W,
         W: Future<Output = Result<T, E>>,
@@ -237,15 +230,24 @@ impl LockRequest {
         let period = Period::containing(SystemTime::now(), length)
             .ok_or(AcquireError::Config(ConfigError::Period { length }))
             .map_err(RunError::Acquire)?;
-        let once = async |lease: LeaseHandle| {
+        let min_hold = std::mem::take(&mut self.options.min_hold);
+        let lease = self.acquire().await.map_err(RunError::Acquire)?;
+        let once = async {
             if lease.is_done(period).await.map_err(RunError::PeriodUnknown)? {
                 return Ok(None);
             }
-            let output = work(lease.clone()).await?;
+            lease
+                .keep_for(min_hold)
+                .map_err(AcquireError::Config)
+                .map_err(RunError::Acquire)?;
+            let period = period.or_later(SystemTime::now());
+            let output = run_under(&lease, work).await.map_err(RunError::Lost)??;
             lease.mark_done(period).await.map_err(RunError::NotMarked)?;
             Ok(Some(output))
         };
-        self.try_run(once).await
+        let outcome = once.await;
+        released(lease).await;
+        outcome
     }
 
     /// Runs work that may fail as [`run`](Self::run) does, and returns one `Result` instead of two: the work's own error, or a
@@ -271,4 +273,24 @@ impl LockRequest {
     {
         self.run(work).await?
     }
+}
+
+/// Runs work until it is done, or until shortly before the lease ends.
+async fn run_under<F, W>(lease: &Lease, work: F) -> Result<W::Output, Lost>
+where
+    F: FnOnce(LeaseHandle) -> W,
+    W: Future,
+{
+    // Timers are late by up to a millisecond or two.
+    let lead = (lease.ttl() / 100).max(Duration::from_millis(2));
+    tokio::select! {
+        biased;
+        lost = lease.expiring(lead) => Err(lost),
+        output = work(lease.handle()) => Ok(output),
+    }
+}
+
+async fn released(lease: Lease) {
+    let released = lease.release().await;
+    tracing::debug!(%released, "scoped run ended");
 }

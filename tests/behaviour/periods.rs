@@ -16,6 +16,7 @@ pub(crate) fn behaviours() -> Vec<Behaviour> {
         work_is_done_by_the_first_that_succeeds,
         a_mark_on_one_node_counts_and_is_set_on_the_others,
         marks_of_other_periods_do_not_count,
+        a_late_process_neither_repeats_work_nor_undoes_a_mark,
         without_the_lock_nothing_is_known_and_nothing_is_marked,
     ]
 }
@@ -24,7 +25,7 @@ fn this_year() -> Period {
     Period::containing(SystemTime::now(), YEAR).unwrap()
 }
 
-async fn marks(world: &World, resource: &str) -> Vec<Option<u64>> {
+async fn marks(world: &World, resource: &str) -> Vec<Option<String>> {
     world.tell("GET", &format!("{resource}#done"), &[]).await
 }
 
@@ -45,10 +46,9 @@ async fn work_is_done_by_the_first_that_succeeds(world: &World) {
     }
     assert_eq!(runs, [None, Some(Some(1)), Some(None), Some(None)]);
     let end = this_year().end().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    assert_eq!(
-        marks(world, &resource).await,
-        vec![Some(end.as_millis() as u64); world.live().len()]
-    );
+    let mark = format!("{}:{}", end.as_millis(), YEAR.as_millis());
+    let all = vec![Some(mark); world.live().len()];
+    assert_eq!(marks(world, &resource).await, all);
     for ms in world.pttls(&format!("{resource}#done")).await {
         let left = Duration::from_millis(ms.try_into().unwrap());
         assert!(left > YEAR && left <= 2 * YEAR, "{left:?}");
@@ -67,7 +67,7 @@ async fn a_mark_on_one_node_counts_and_is_set_on_the_others(world: &World) {
     assert_eq!(lease.is_done(period).await, Ok(false));
     assert_eq!(lease.mark_done(period).await, Ok(()));
     let all = marks(world, &resource).await;
-    assert_eq!(all, vec![all[0]; world.live().len()]);
+    assert_eq!(all, vec![all[0].clone(); world.live().len()]);
     for kept in world.live() {
         let others = world.live().iter().filter(|url| *url != kept);
         let key = format!("quorlock:{resource}#done");
@@ -82,17 +82,45 @@ async fn a_mark_on_one_node_counts_and_is_set_on_the_others(world: &World) {
 async fn marks_of_other_periods_do_not_count(world: &World) {
     let resource = world.resource("report");
     let lease = world.hold(&resource, world.ttl()).await;
-    for (ahead, is_done) in [(-1, false), (0, true), (1, true), (2, false)] {
-        let moment = match u32::try_from(ahead) {
-            Ok(ahead) => SystemTime::now() + YEAR * ahead,
-            Err(_) => SystemTime::now() - YEAR,
+    let year = |ahead: i32| {
+        let by = YEAR * ahead.unsigned_abs();
+        let moment = match ahead < 0 {
+            true => SystemTime::now() - by,
+            false => SystemTime::now() + by,
         };
-        let other = Period::containing(moment, YEAR).unwrap();
-        assert_eq!(lease.mark_done(other).await, Ok(()));
+        Period::containing(moment, YEAR).unwrap()
+    };
+    for (ahead, is_done) in [(-1, false), (0, true), (3, false), (1, true)] {
+        assert_eq!(lease.mark_done(year(ahead)).await, Ok(()));
         assert_eq!(lease.is_done(this_year()).await, Ok(is_done), "{ahead}");
     }
+    // The later mark stays, so who comes for next year finds it done.
+    let all = marks(world, &resource).await;
+    for earlier in [-1, 0] {
+        assert_eq!(lease.mark_done(year(earlier)).await, Ok(()));
+        assert_eq!(lease.is_done(year(earlier)).await, Ok(true));
+    }
+    assert_eq!(marks(world, &resource).await, all);
     let day = Period::containing(SystemTime::now(), YEAR / 365).unwrap();
     assert_eq!(lease.is_done(day).await, Ok(false), "a period of another length");
+}
+
+/// A process that waited from last year finds what was done meanwhile.
+async fn a_late_process_neither_repeats_work_nor_undoes_a_mark(world: &World) {
+    let resource = world.resource("report");
+    let lease = world.hold(&resource, world.ttl()).await;
+    let now = this_year();
+    assert_eq!(lease.mark_done(now).await, Ok(()));
+    let all = marks(world, &resource).await;
+    let key = format!("quorlock:{resource}#done");
+    if let Some(url) = world.live().get(1) {
+        let _: i64 = ask(url, &[b"DEL", key.as_bytes()]).await.unwrap();
+    }
+    for ago in [1, 2] {
+        let earlier = Period::containing(SystemTime::now() - YEAR * ago, YEAR).unwrap();
+        assert_eq!(lease.is_done(earlier).await, Ok(true));
+        assert_eq!(marks(world, &resource).await, all);
+    }
 }
 
 async fn without_the_lock_nothing_is_known_and_nothing_is_marked(world: &World) {

@@ -64,13 +64,14 @@ async fn of_three_hosts_one_runs_the_scheduled_job() {
     executable(&folder, "report.sh", "echo ran >> runs");
     fs::write(
         folder.path().join("quorlock.env"),
-        format!("export QUORLOCK_NODES='{}'", urls.join(",")),
+        format!("QUORLOCK_NODES={}", urls.join(",")),
     )
     .unwrap();
     let line = block("crontab", "nightly-report");
     let (_, command) = line.split_once("* * *").unwrap();
     let command = command
         .replace("/etc/quorlock.env", "./quorlock.env")
+        .replace("/usr/local/bin/quorlock", "quorlock")
         .replace("/opt/report.sh", "./report.sh");
     let hosts = (0..3).map(|_| finish(sh(&[], &folder, &command)));
     for output in futures_util::future::join_all(hosts).await {
@@ -162,6 +163,14 @@ async fn a_pipeline_holds_its_lock_from_step_to_step() {
         fs::read_to_string(folder.path().join("held")).unwrap(),
         "1\n1\n1\n"
     );
+    // Without the lock, no step runs.
+    let mut other = holder(&urls, "deploy-production").await;
+    let impatient = script.replace("--wait 30m", "--no-wait");
+    let output = finish(sh(&urls, &folder, &impatient)).await;
+    assert_eq!(output.status.code(), Some(75), "{}", text(&output.stderr));
+    assert_eq!(lines(&folder, "held"), 3);
+    other.close_input();
+    assert_eq!(other.end().await.0, Some(0));
 }
 
 /// A lock is held all the time.

@@ -7,9 +7,9 @@ mod memories;
 
 use std::time::Duration;
 
-use quorlock::FencingToken;
 use quorlock::simulation::lock_script::{self, Exchange, Memory};
-use quorlock::simulation::{Action, DoneMark, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply};
+use quorlock::simulation::{Action, Fault, Fencing, OwnerToken, ReleaseKind, ReleaseNotice, Reply, SetMark};
+use quorlock::{DoneMark, FencingToken};
 
 use crate::node_model::{self, Keyspace, Resp, Trouble};
 use crate::nodes::{Answer, ms};

@@ -122,11 +122,12 @@ impl Obstacle {
 impl Event<'_> {
     pub(crate) fn weight(&self) -> Weight {
         match self {
-            Event::Failure { .. } | Event::Lost { .. } | Event::HeldUp { .. } | Event::NotStopped { .. } => {
-                Weight::Error
-            }
+            Event::Failure { .. }
+            | Event::Lost { .. }
+            | Event::HeldUp { .. }
+            | Event::NotStopped { .. }
+            | Event::NotMarked { .. } => Weight::Error,
             Event::Released { outcome, .. } if **outcome != ReleaseOutcome::Released => Weight::Warning,
-            Event::NotMarked { .. } => Weight::Warning,
             Event::Waiting { .. } | Event::Done { .. } | Event::Stopped { .. } | Event::Plan { .. } => {
                 Weight::Notice
             }
@@ -186,7 +187,7 @@ impl Event<'_> {
                 period,
                 why,
             } => format!(
-                "warning: {resource} is done until {}, but this could not be noted, so another run may repeat it: {why}",
+                "{resource} is done until {}, but this could not be noted, so another run may repeat it: {why}",
                 utc(period.end())
             ),
             Event::Started { pid } => format!("started the command, pid {pid}"),

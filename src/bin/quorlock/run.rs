@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::testbed::Testbed;
 use quorlock::{Lease, MAX_NAME_BYTES, Period, Redlock, ReleaseOutcome};
+use tokio::time::sleep;
 
 use crate::acquire::acquire;
 use crate::args::Run;
@@ -23,6 +24,8 @@ use crate::supervise::{Outcome, Times, supervise};
 const RESOURCE: &str = "QUORLOCK_RESOURCE";
 const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
 const PERIOD: &str = "QUORLOCK_PERIOD";
+/// How long to wait before a period is marked once more.
+const MARK_AGAIN: Duration = Duration::from_millis(200);
 /// As [`CLEAN_UP`], after a release that a quorum has confirmed, or a loss.
 const TIDY_UP: Duration = Duration::from_millis(300);
 
@@ -59,7 +62,9 @@ fn period(arguments: &Run) -> Result<Option<Period>, Failure> {
     let current = Period::containing(SystemTime::now(), length);
     current.map(Some).ok_or_else(|| {
         let shown = humantime::format_duration(length);
-        Failure::usage(format!("--once-per {shown} is out of bounds: 1s to 365days"))
+        Failure::usage(format!(
+            "--once-per {shown} is out of bounds: whole seconds, from 1s to 365days"
+        ))
     })
 }
 
@@ -88,10 +93,9 @@ async fn with_nodes(
             return Ok(End::by(signal));
         }
     };
-    let work = run_command(arguments, period, guard, &lease, times, signals, report);
     let outcome = match period {
-        None => work.await,
-        Some(period) => once_per(&lease, period, work, arguments.lock.conflict_exit_code, report).await,
+        None => run_command(arguments, None, guard, &lease, times, signals, report).await,
+        Some(period) => once_per(arguments, period, guard, &lease, times, signals, report).await,
     };
     let lost = matches!(outcome, Ok(Outcome::Lost));
     let released = lease.release().await;
@@ -115,34 +119,54 @@ async fn with_nodes(
     })
 }
 
-/// Does the work unless it is done in this period, and marks the period when the work has ended with 0.
+/// Runs the command unless the period is done, and marks it as done when the command has ended with 0.
 async fn once_per(
-    lease: &Lease,
+    arguments: &Run,
     period: Period,
-    work: impl Future<Output = Result<Outcome, Failure>>,
-    code_if_done: Option<u8>,
+    guard: Guard,
+    lease: &Lease,
+    times: Times,
+    signals: &mut Signals,
     report: &Report,
 ) -> Result<Outcome, Failure> {
     let resource = lease.resource();
-    let is_done = lease.is_done(period).await.map_err(|error| {
+    let is_done = match signals.or(lease.is_done(period)).await {
+        Ok(is_done) => is_done,
+        Err(signal) => return Ok(Outcome::Ended(End::by(signal))),
+    };
+    let is_done = is_done.map_err(|error| {
         let what = format!("it is not known whether {resource} is done, so the command was not run: {error}");
         Failure::new(exit::NO_QUORUM, what)
     })?;
     if is_done {
         report.event(&Event::Done { resource, period });
-        return Ok(Outcome::Ended(End::Code(code_if_done.unwrap_or(exit::OK))));
+        let code = arguments.lock.conflict_exit_code.unwrap_or(exit::OK);
+        return Ok(Outcome::Ended(End::Code(code)));
     }
-    let outcome = work.await?;
-    if let Outcome::Ended(End::Code(exit::OK)) = outcome
-        && let Err(why) = lease.mark_done(period).await
-    {
-        report.event(&Event::NotMarked {
-            resource,
-            period,
-            why: &why,
-        });
+    // The wait for the lock may have lasted into another period.
+    let period = period.or_later(SystemTime::now());
+    let outcome = run_command(arguments, Some(period), guard, lease, times, signals, report).await?;
+    // A command that was told to end, and ends with 0, may have left work undone.
+    if matches!(outcome, Outcome::Ended(End::Code(exit::OK))) && !signals.told_to_end() {
+        mark(lease, period, report).await;
     }
     Ok(outcome)
+}
+
+/// Marks the period as done. Tries again as long as the lease is held. The first failure tells more than that of a lost lease.
+async fn mark(lease: &Lease, period: Period, report: &Report) {
+    let mut first = None;
+    while let Err(why) = lease.mark_done(period).await {
+        let why = first.get_or_insert(why);
+        if !lease.is_held() {
+            return report.event(&Event::NotMarked {
+                resource: lease.resource(),
+                period,
+                why,
+            });
+        }
+        sleep(MARK_AGAIN).await;
+    }
 }
 
 async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
@@ -169,9 +193,7 @@ fn name(arguments: &Run) -> String {
 }
 
 async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lease, Failure> {
-    let request = redlock
-        .lock(arguments.resource.as_str())
-        .min_hold(arguments.min_hold);
+    let request = redlock.lock(arguments.resource.as_str());
     let lease = acquire(
         redlock,
         &arguments.resource,
@@ -208,7 +230,20 @@ async fn run_command(
     if arguments.hide_nodes {
         environment.push((nodes::VARIABLE, None));
     }
+    // This process may have been stopped since.
+    if lease.remaining() <= times.lead() {
+        let lost = lease.expiring(times.lead()).await;
+        report.event(&Event::Lost {
+            lost: &lost,
+            deadline: lease.deadline(),
+            paused: None,
+        });
+        return Ok(Outcome::Lost);
+    }
     let mut job = Job::start(&arguments.command, &environment, arguments.signal, guard).await?;
+    // Only now: a command that was not run needs no minimum. The TTL of the lease is in whole milliseconds.
+    let least = arguments.min_hold.min(lease.ttl());
+    lease.keep_for(least).map_err(Failure::usage)?;
     report.event(&Event::Started { pid: job.pid() });
     Ok(supervise(&mut job, lease, times, signals, report).await)
 }

@@ -42,7 +42,12 @@ pub(crate) fn unblock() {
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
     suspension: Option<Suspension>,
+    told_to_end: bool,
+    unread_interrupt: Option<Signal>,
 }
+
+/// Signals by which people and service managers end a command.
+const END: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 impl Signals {
     /// Listens to these signals. Those ignored at the start (`nohup`, `&` in a script) stay ignored, also by the command.
@@ -56,6 +61,8 @@ impl Signals {
         Ok(Signals {
             streams: streams.collect::<io::Result<_>>().map_err(refused)?,
             suspension: None,
+            told_to_end: false,
+            unread_interrupt: None,
         })
     }
 
@@ -72,6 +79,7 @@ impl Signals {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {
                 if let Poll::Ready(Some(())) = stream.poll_recv(context) {
+                    self.told_to_end |= END.contains(signal);
                     return Poll::Ready(*signal);
                 }
             }
@@ -83,14 +91,24 @@ impl Signals {
         .await
     }
 
-    /// Returns an INT or QUIT that came and was not read. `None` if there is none.
+    /// Returns whether a signal came that is meant to end the command.
+    pub(crate) fn told_to_end(&mut self) -> bool {
+        self.read_all();
+        self.told_to_end
+    }
+
+    /// Returns an INT or QUIT that came after the last one that was waited for. `None` if there is none.
     pub(crate) fn interrupt(&mut self) -> Option<Signal> {
+        self.read_all();
+        self.unread_interrupt
+    }
+
+    fn read_all(&mut self) {
         while let Some(signal) = self.next().now_or_never() {
             if matches!(signal, Signal::INT | Signal::QUIT) {
-                return Some(signal);
+                self.unread_interrupt.get_or_insert(signal);
             }
         }
-        None
     }
 
     /// Returns the output of `work`, or the signal that came first and dropped it. Ctrl-Z suspends it instead.

@@ -74,7 +74,8 @@ impl Times {
         Ok(times)
     }
 
-    fn lead(&self) -> Duration {
+    /// How long before the deadline the command gets TERM.
+    pub(crate) fn lead(&self) -> Duration {
         self.kill_after + self.margin
     }
 

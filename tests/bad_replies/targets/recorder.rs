@@ -47,8 +47,8 @@ impl Node for Recorder {
             Action::Raise { token } => Reply::Raised { counter: token },
             Action::Extend { .. } => Reply::Extended,
             Action::Announce(_) => Reply::Announced,
-            Action::Done { mark } => Reply::Done {
-                until_ms: mark.map(|mark| mark.until_ms),
+            Action::Done { set } => Reply::Done {
+                mark: set.map(|set| set.mark),
             },
             Action::Release { .. } => Reply::Released { notified: false },
         };

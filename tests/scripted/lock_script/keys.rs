@@ -142,39 +142,60 @@ fn a_release_with_a_minimum_only_shortens() {
     assert!(matches!(script.ttl(KEY), Resp::Integer(1..=60_001)));
 }
 
-/// Only the owner sets and reads the mark (L5).
+/// Only the owner sets and reads the mark (L5). A later mark stays, unless it is too late to be right.
 #[test]
-fn a_mark_is_the_owners() {
-    let mark = |until_ms| Action::Done {
-        mark: Some(DoneMark { until_ms, ttl: TTL }),
+fn a_mark_is_the_owners_and_never_falls() {
+    const HOUR: u64 = 3_600_000;
+    const END: u64 = 497_222 * HOUR;
+    let mark = |end_ms, length_ms| DoneMark { end_ms, length_ms };
+    let set = |end_ms, length_ms| Action::Done {
+        set: Some(SetMark {
+            mark: mark(end_ms, length_ms),
+            ttl: TTL,
+            last_ms: END + 2 * HOUR,
+        }),
     };
-    let read = Action::Done { mark: None };
+    let read = Action::Done { set: None };
+    let done = |end_ms, length_ms| {
+        Ok(Reply::Done {
+            mark: Some(mark(end_ms, length_ms)),
+        })
+    };
     let mut script = Script::held("5");
-    let done = |until_ms| Ok(Reply::Done { until_ms });
-    assert_eq!(script.ask(read), done(None));
-    assert_eq!(
-        script.ask(mark(NOW as u64 / 1_000)),
-        done(Some(NOW as u64 / 1_000))
-    );
+    assert_eq!(script.ask(read), Ok(Reply::Done { mark: None }));
+    for (action, answer) in [
+        (set(END, HOUR), done(END, HOUR)),
+        (read, done(END, HOUR)),
+        (set(END - HOUR, HOUR), done(END, HOUR)),
+        (set(END + 2 * HOUR, HOUR), done(END + 2 * HOUR, HOUR)),
+        (set(END, HOUR), done(END + 2 * HOUR, HOUR)),
+        (set(END + 3 * HOUR, HOUR), done(END + 3 * HOUR, HOUR)),
+        (set(END, HOUR), done(END, HOUR)),
+        // Another length replaces it.
+        (set(END - HOUR, HOUR / 2), done(END - HOUR, HOUR / 2)),
+    ] {
+        assert_eq!(script.ask(action), answer, "{action:?}");
+    }
     assert_eq!(script.ttl("lock#done"), Resp::Integer(10_000));
-    assert_eq!(script.ask(read), done(Some(NOW as u64 / 1_000)));
-    for action in [mark(9), read] {
+    for action in [set(END, HOUR), read] {
         assert_eq!(script.ask_as(owner(2), action), Ok(Reply::Foreign));
     }
-    assert_eq!(
-        script.keyspace.string("lock#done"),
-        Some(&*(NOW / 1_000).to_string())
-    );
+    let text = format!("{}:{}", END - HOUR, HOUR / 2);
+    assert_eq!(script.keyspace.string("lock#done"), Some(&*text));
     // Data that is no mark.
-    for data in ["x", "-7", "0"] {
+    for data in ["x", "-7:9", "0:9", "9", "9999999999999999:1", "inf:1"] {
         script.command(&["SET", "lock#done", data]);
-        assert_eq!(script.ask(read), done(None), "{data}");
+        assert_eq!(script.ask(read), Ok(Reply::Done { mark: None }), "{data}");
     }
     script.keyspace.trouble = Trouble::Forbidden("SET");
-    assert!(matches!(script.ask(mark(9)), Err(Fault::NoPermission { .. })));
+    let forbidden = script.ask(set(END, HOUR));
+    assert!(
+        matches!(forbidden, Err(Fault::NoPermission { .. })),
+        "{forbidden:?}"
+    );
     script.keyspace.trouble = Trouble::None;
     script.command(&["DEL", KEY]);
-    for action in [mark(9), read] {
+    for action in [set(END, HOUR), read] {
         assert_eq!(script.ask(action), Ok(Reply::Missing));
     }
 }
