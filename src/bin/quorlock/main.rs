@@ -2,7 +2,7 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `args.rs` | the command line |
+//! | `args/` | the command line |
 //! | `run.rs`, `detached.rs`, `status.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `bench/`, `testbed.rs` | one subcommand each |
 //! | `nodes.rs`, `credentials.rs` | the nodes, and how to connect to them |
 //! | `locking.rs`, `acquire.rs` | acquires a lock, and reports why it waits |

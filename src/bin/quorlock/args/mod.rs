@@ -1,0 +1,78 @@
+//! The command line.
+
+mod holding;
+mod operating;
+mod shared;
+mod trials;
+
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+pub(crate) use holding::{Acquire, Extend, Handle, Recipient, Release, Run};
+pub(crate) use operating::{Break, Locks, Members, Show, Status};
+pub(crate) use shared::{Existing, Locking, Nodes, Wait};
+pub(crate) use trials::{Bench, Testbed};
+
+use crate::exit;
+
+/// Runs commands under a lock held on a quorum of independent Redis or Valkey masters (Redlock).
+#[derive(Debug, Parser)]
+#[command(version, after_help = exit::TABLE, max_term_width = 110)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) output: Output,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Acquire(Acquire),
+    Extend(Extend),
+    Release(Release),
+    Status(Status),
+    Locks(Locks),
+    Show(Show),
+    Break(Break),
+    Members(Members),
+    Bench(Bench),
+    Testbed(Testbed),
+    #[command(hide = true)]
+    Guard(Guard),
+}
+
+/// How much is printed, and in which form.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Output {
+    /// Print more: -v the acquire, votes and the release; -vv also renewals and the library's log. The variable QUORLOCK_LOG sets
+    /// log filters instead, such as "quorlock=debug"
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
+    /// Print errors only
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Print events as JSON on standard error, one object a line; print results as JSON on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+impl Command {
+    /// Returns whether the result contains warnings about nodes' settings. The log then leaves them out.
+    pub(crate) fn shows_settings(&self) -> bool {
+        matches!(self, Command::Status(_) | Command::Bench(_))
+    }
+}
+
+/// The guard process of a run. Not for users.
+#[derive(Debug, Args)]
+pub(crate) struct Guard {
+    grace_ms: u64,
+}
+
+impl Guard {
+    pub(crate) fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms)
+    }
+}
