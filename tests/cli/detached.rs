@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, finish, free, text, with};
+use crate::support::{PATIENCE, finish, free, program, text, with};
 use crate::testbed;
 
 #[tokio::test]
@@ -61,10 +61,8 @@ async fn a_shell_uses_what_acquire_exports() {
     let script = format!(
         "eval \"$({own} acquire --export \"it's mine\")\" && echo \"$QUORLOCK_RESOURCE $QUORLOCK_FENCING_TOKEN\" && {own} release"
     );
-    let mut shell = tokio::process::Command::new("sh");
-    shell
-        .args(["-c", &script])
-        .env("QUORLOCK_NODES", testbed.urls().join(","));
+    let mut shell = program("sh", &testbed.urls());
+    shell.args(["-c", &script]);
     let output = finish(shell).await;
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));

@@ -7,7 +7,7 @@ use quorlock::testbed::Testbed;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
-use crate::support::{Group, Running, eventually, free, holder, with};
+use crate::support::{Group, Running, eventually, free, holder, program, with};
 use crate::terminal::Terminal;
 use crate::testbed;
 
@@ -124,7 +124,7 @@ async fn without_a_terminal_shells_end_as_with_flock() {
             let signal = if key == QUIT { Signal::QUIT } else { Signal::INT };
             let mut ends = Vec::new();
             for lock in locks(&testbed) {
-                let mut command = Command::new(&script[0]);
+                let mut command = program(&script[0], &[]);
                 command.args(&script[1..]).process_group(0);
                 set_up(&mut command, &testbed, &lock);
                 let mut running = Running::start(command);

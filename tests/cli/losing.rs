@@ -4,10 +4,9 @@ use std::path::Path;
 
 use quorlock::testbed::Testbed;
 use rustix::process::{Pid, Signal};
-use tokio::process::Command;
 
 use crate::support::{
-    Group, PATIENCE, Running, alive, at_least, eventually, finish, free, nanos, numbers, text, with,
+    Group, PATIENCE, Running, alive, at_least, eventually, finish, free, nanos, numbers, program, text, with,
 };
 use crate::testbed;
 
@@ -132,14 +131,12 @@ async fn a_command_of_another_user_is_said_to_go_on() {
         return eprintln!("not tested: only root can become another user");
     }
     let testbed = testbed().await;
-    let mut command = Command::new("setpriv");
+    let mut command = program("setpriv", &testbed.urls());
     command
-        .env("QUORLOCK_NODES", testbed.urls().join(","))
         .args(["--bounding-set=-kill", env!("CARGO_BIN_EXE_quorlock")])
         .args(["run", "--json", "--ttl", "3s", "r", "--"])
         .args(["setpriv", "--reuid=65534", "--clear-groups"])
-        .args(["sh", "-c", "echo ready; exec sleep 600"])
-        .kill_on_drop(true);
+        .args(["sh", "-c", "echo ready; exec sleep 600"]);
     let mut running = Running::start(command);
     let pid = running.event("started").await["pid"].as_i64().unwrap();
     let group = Group(Pid::from_raw(pid.try_into().unwrap()).unwrap());

@@ -5,6 +5,7 @@
 mod bench;
 #[path = "../common/mod.rs"]
 mod common;
+mod config;
 mod detached;
 mod holders;
 mod interrupts;
@@ -14,6 +15,7 @@ mod options;
 mod periods;
 mod recipes;
 mod running;
+mod settings;
 mod signals;
 mod status;
 mod support;

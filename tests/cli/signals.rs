@@ -2,7 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Running, at_least, eventually, free, holder, numbers, with};
+use crate::support::{Running, at_least, eventually, free, holder, numbers, program, with};
 use crate::terminal::Terminal;
 use crate::testbed;
 
@@ -113,13 +113,11 @@ async fn signals_that_the_parent_blocked_are_unblocked() {
     let own = env!("CARGO_BIN_EXE_quorlock");
     let script = "echo ready; read -r _; exit 5";
     let blocked = |arguments: &[&str]| {
-        let mut command = tokio::process::Command::new("env");
+        let mut command = program("env", &testbed.urls());
         command
-            .env("QUORLOCK_NODES", testbed.urls().join(","))
             .args(["--block-signal", own])
             .args(arguments)
-            .args(["--", "sh", "-c", script])
-            .kill_on_drop(true);
+            .args(["--", "sh", "-c", script]);
         command
     };
     for arguments in [&["run", "r"][..], &["testbed", "-n", "1"]] {
@@ -176,13 +174,11 @@ async fn as_the_first_process_it_waits_for_orphans_and_ends_by_signals() {
         orphan=$( (sh -c 'echo $$; exec >&-; read -r _' <&3 &) )
         echo here; while [ -e /proc/$orphan ]; do sleep 0.02; done
         echo gone; kill -INT 1; exec sleep 60"; // exec: a shell that waits for a child may survive INT
-    let mut command = tokio::process::Command::new("unshare");
+    let mut command = program("unshare", &testbed.urls());
     command
-        .env("QUORLOCK_NODES", testbed.urls().join(","))
         .args(container)
         .args([env!("CARGO_BIN_EXE_quorlock"), "run", "r", "--"])
-        .args(["sh", "-c", &format!("exec 3<&0; {script}")])
-        .kill_on_drop(true);
+        .args(["sh", "-c", &format!("exec 3<&0; {script}")]);
     let mut running = Running::start(command);
     assert_eq!(running.line().await, "here");
     running.close_input();
@@ -194,9 +190,8 @@ async fn as_the_first_process_it_waits_for_orphans_and_ends_by_signals() {
 #[tokio::test]
 async fn signals_that_the_parent_ignored_stay_ignored() {
     let testbed = testbed().await;
-    let mut command = tokio::process::Command::new("sh");
+    let mut command = program("sh", &testbed.urls());
     command
-        .env("QUORLOCK_NODES", testbed.urls().join(","))
         .args([
             "-c",
             "trap '' HUP; exec \"$@\"",
@@ -210,8 +205,7 @@ async fn signals_that_the_parent_ignored_stay_ignored() {
             "sh",
             "-c",
             "echo ready; read -r _; kill -HUP $$; echo still here",
-        ])
-        .kill_on_drop(true);
+        ]);
     let mut running = Running::start(command);
     assert_eq!(running.line().await, "ready");
     running.signal(Signal::HUP);

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, isolate};
 
 /// A session on a terminal. Dropping it kills the first process, and the kernel hangs up on the others.
 pub(crate) struct Terminal {
@@ -40,6 +40,7 @@ impl Terminal {
             .stdout(end())
             .stderr(end())
             .kill_on_drop(true);
+        isolate(&mut setsid);
         set_up(&mut setsid);
         let child = setsid.spawn().unwrap();
         drop(setsid); // it keeps the terminal open

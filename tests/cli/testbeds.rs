@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Running, eventually, finish, marked, quorlock, text, with};
+use crate::support::{Running, eventually, finish, marked, program, quorlock, text, with};
 
 #[tokio::test]
 async fn a_run_on_a_testbed_leaves_nothing() {
@@ -85,11 +85,10 @@ async fn a_full_folder_for_temporary_files_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let script = "mount -t tmpfs -o size=64k none \"$TMPDIR\" || exit 99
         head -c 64k /dev/zero >\"$TMPDIR/full\"; \"$0\" testbed -n 1 -- true";
-    let mut command = tokio::process::Command::new("unshare");
+    let mut command = program("unshare", &[]);
     command
         .args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_quorlock")])
-        .env("TMPDIR", folder.path())
-        .kill_on_drop(true);
+        .env("TMPDIR", folder.path());
     let output = finish(command).await;
     let said = text(&output.stderr);
     let code = output.status.code();

@@ -2,7 +2,8 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `args/` | the command line |
+//! | `args/`, `usage.rs` | the command line, and wrong ones |
+//! | `settings.rs`, `config.rs` | options from variables and from the configuration file |
 //! | `run.rs`, `detached.rs`, `status.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `bench/`, `testbed.rs` | one subcommand each |
 //! | `nodes.rs`, `credentials.rs` | the nodes, and how to connect to them |
 //! | `locking.rs`, `acquire.rs` | acquires a lock, and reports why it waits |
@@ -21,6 +22,7 @@ mod args;
 mod bench;
 mod break_lock;
 mod command;
+mod config;
 mod credentials;
 mod detached;
 mod end;
@@ -40,6 +42,7 @@ mod out;
 mod progress;
 mod report;
 mod run;
+mod settings;
 mod show;
 mod signals;
 mod status;
@@ -47,30 +50,37 @@ mod supervise;
 mod suspension;
 mod terminal;
 mod testbed;
+mod usage;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use args::{Arguments, Command};
 use end::End;
 use exit::Failure;
 use report::Report;
+use settings::Given;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    if let Command::Guard(guard) = &arguments.command {
+    let words: Vec<_> = std::env::args_os().collect();
+    let given = match Given::parse(words.clone()) {
+        Ok(given) => given,
+        Err(error) => return usage::end(&error, &words),
+    };
+    if let Command::Guard(guard) = &given.arguments.command {
         return guard::run_guard(guard.grace());
     }
     signals::unblock();
     if matches!(
-        arguments.command,
+        given.arguments.command,
         Command::Run(_) | Command::Acquire(_) | Command::Testbed(_)
     ) {
         suspension::block();
     }
-    let report = Report::start(&arguments.output);
-    let end = match work(arguments, &report) {
+    let report = Report::start(&given.arguments.output);
+    let end = match given
+        .complete(&report)
+        .and_then(|arguments| work(arguments, &report))
+    {
         Ok(end) => end,
         Err(failure) => {
             report.failure(&failure);

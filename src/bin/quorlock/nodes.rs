@@ -1,6 +1,5 @@
 //! The nodes, and how to connect to them.
 
-use std::env::VarError;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,29 +14,18 @@ use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
 
-pub(crate) const VARIABLE: &str = "QUORLOCK_NODES";
+pub(crate) const NODES: &str = "QUORLOCK_NODES";
+pub(crate) const PASSWORD_FILE: &str = "QUORLOCK_PASSWORD_FILE";
+pub(crate) const CREDENTIALS_COMMAND: &str = "QUORLOCK_CREDENTIALS_COMMAND";
 /// How long the end waits until slow nodes have deleted keys. The keys expire by themselves, too.
 pub(crate) const CLEAN_UP: Duration = Duration::from_secs(2);
 
-/// Returns the nodes' URLs from the options, otherwise from the environment.
+/// Returns the nodes' URLs.
 pub(crate) fn urls(nodes: &Nodes) -> Result<Vec<String>, Failure> {
-    let mut listed = nodes.node.clone();
-    if listed.is_empty() {
-        match std::env::var(VARIABLE) {
-            Ok(list) => listed.push(list),
-            Err(VarError::NotPresent) => {}
-            Err(VarError::NotUnicode(_)) => {
-                return Err(Failure::usage(format!(
-                    "{VARIABLE} is not UTF-8: in a URL, write other bytes as %XX, such as %FC"
-                )));
-            }
-        }
-    }
-    let urls: Vec<String> = listed.iter().flat_map(|list| split(list)).collect();
+    let urls: Vec<String> = nodes.node.iter().flat_map(|list| split(list)).collect();
     if urls.is_empty() {
         return Err(Failure::usage(format!(
-            "no nodes: name them with --node URL,URL,... or in the variable {VARIABLE}; \
-             to try things out, `quorlock run --testbed` and `quorlock testbed` start local ones"
+            "no nodes: name them with --node URL,URL,..., in the variable {NODES}, or as \"nodes\" in the configuration file; to try things out, `quorlock run --testbed` and `quorlock testbed` start local ones"
         )));
     }
     // The message leaves the address out: it may be a part of a password.
@@ -67,6 +55,12 @@ fn split(list: &str) -> Vec<String> {
         }
     }
     urls
+}
+
+/// Returns whether a list of URLs contains a password.
+pub(crate) fn have_passwords(list: &str) -> bool {
+    let has_one = |url: &String| url::Url::parse(url).is_ok_and(|url| url.password().is_some());
+    split(list).iter().any(has_one)
 }
 
 /// Returns how many of `nodes` have to grant a lock.
@@ -102,6 +96,11 @@ pub(crate) fn builder(nodes: &Nodes, urls: &[String]) -> Result<RedlockBuilder, 
 fn with_tls(nodes: &Nodes, config: NodeConfig) -> Result<NodeConfig, Failure> {
     use quorlock::TlsOptions;
 
+    if nodes.tls_cert.is_some() != nodes.tls_key.is_some() {
+        return Err(Failure::usage(
+            "a client certificate needs --tls-cert and --tls-key: only one of them is given",
+        ));
+    }
     if !config.uses_tls() || (nodes.tls_ca.is_none() && nodes.tls_cert.is_none()) {
         return Ok(config);
     }

@@ -228,7 +228,7 @@ async fn run_command(
         (PERIOD, period.as_deref()),
     ];
     if arguments.hide_nodes {
-        environment.push((nodes::VARIABLE, None));
+        environment.extend([(nodes::NODES, None), (nodes::CREDENTIALS_COMMAND, None)]);
     }
     // This process may have been stopped since.
     if lease.remaining() <= times.lead() {

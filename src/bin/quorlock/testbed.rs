@@ -11,9 +11,9 @@ use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::guard::Guard;
 use crate::job::{Change, Job};
-use crate::nodes;
 use crate::report::Report;
 use crate::signals::Signals;
+use crate::{config, nodes};
 
 /// The time between TERM and KILL if this process is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ async fn on(
 
 fn listed(urls: &[String], export: bool, json: bool) -> String {
     match (export, json) {
-        (true, _) => format!("export {}='{}'\n", nodes::VARIABLE, urls.join(",")),
+        (true, _) => format!("export {}='{}'\n", nodes::NODES, urls.join(",")),
         (_, true) => format!("{}\n", serde_json::json!(urls)),
         _ => format!("{}\n", urls.join("\n")),
     }
@@ -65,13 +65,14 @@ fn listed(urls: &[String], export: bool, json: bool) -> String {
 async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signals) -> Result<End, Failure> {
     let guard = Guard::start(GRACE)?;
     let urls = urls.join(",");
-    let mut job = Job::start(
-        &arguments.command,
-        &[(nodes::VARIABLE, Some(&urls))],
-        Recipient::Group,
-        guard,
-    )
-    .await?;
+    // The testbed has no password, and must not get that of other nodes.
+    let environment = [
+        (nodes::NODES, Some(&*urls)),
+        (nodes::PASSWORD_FILE, None),
+        (nodes::CREDENTIALS_COMMAND, None),
+        (config::VARIABLE, Some("/dev/null")),
+    ];
+    let mut job = Job::start(&arguments.command, &environment, Recipient::Group, guard).await?;
     loop {
         tokio::select! {
             change = job.change() => match change {

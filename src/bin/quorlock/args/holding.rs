@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use quorlock::DetachedLease;
 
-use super::{Existing, Locking, Nodes};
+use super::{Existing, Locking, Nodes, OTHER_NODES};
 use crate::exit;
 
 /// Run a command under a lock
@@ -34,7 +34,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
     /// Use five local Redis masters, started for this run only. For trials: the lock excludes no other run
-    #[arg(long, conflicts_with = "node")]
+    #[arg(long, conflicts_with_all = OTHER_NODES)]
     pub(crate) testbed: bool,
     #[command(flatten)]
     pub(crate) lock: Locking,
@@ -45,7 +45,7 @@ pub(crate) struct Run {
     /// "command": it ends its workers itself, and loses their work if they get TERM as well
     #[arg(long, value_name = "TO", value_enum, default_value_t = Recipient::Group)]
     pub(crate) signal: Recipient,
-    /// Remove QUORLOCK_NODES, and so the nodes' passwords, from the command's environment
+    /// Remove QUORLOCK_NODES and QUORLOCK_CREDENTIALS_COMMAND, and so the nodes' passwords, from the command's environment
     #[arg(long)]
     pub(crate) hide_nodes: bool,
     /// End the command and release the lock after this time
@@ -109,7 +109,7 @@ pub(crate) struct Handle {
     #[command(flatten)]
     pub(crate) existing: Existing,
     /// How long a node gives no locks after its memory began: as for acquire [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
 }
 

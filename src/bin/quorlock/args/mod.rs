@@ -5,6 +5,7 @@ mod operating;
 mod shared;
 mod trials;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -14,6 +15,9 @@ pub(crate) use operating::{Break, Locks, Members, Show, Status};
 pub(crate) use shared::{Existing, Locking, Nodes, Wait};
 pub(crate) use trials::{Bench, Testbed};
 
+/// Options that name other nodes than those of a testbed, or their passwords.
+const OTHER_NODES: [&str; 3] = ["node", "password_file", "credentials_command"];
+
 use crate::exit;
 
 /// Runs commands under a lock held on a quorum of independent Redis or Valkey masters (Redlock).
@@ -22,6 +26,10 @@ use crate::exit;
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) output: Output,
+    /// Read options from this TOML file. Without it, ~/.config/quorlock/config.toml (or its place in $XDG_CONFIG_HOME) or
+    /// /etc/quorlock/config.toml is read, if there is one. Options come before variables, and variables before the file
+    #[arg(long, global = true, value_name = "FILE", env = "QUORLOCK_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

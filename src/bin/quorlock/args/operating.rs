@@ -20,10 +20,15 @@ pub(crate) struct Status {
     #[arg(long)]
     pub(crate) all: bool,
     /// How long a node gives no locks after its memory began: as for run, or run's --ttl if that is longer [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
     /// The prefix of the locks' keys
-    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "QUORLOCK_KEY_PREFIX",
+        default_value = "quorlock:"
+    )]
     pub(crate) key_prefix: String,
 }
 
@@ -93,6 +98,11 @@ pub(crate) struct Members {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
     /// The prefix of the locks' keys
-    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "QUORLOCK_KEY_PREFIX",
+        default_value = "quorlock:"
+    )]
     pub(crate) key_prefix: String,
 }

@@ -11,31 +11,36 @@ use crate::exit;
 #[derive(Clone, Debug, Args)]
 #[group(id = "nodes", multiple = true)]
 pub(crate) struct Nodes {
-    /// A node: redis://[[user]:password@]host[:port][/db]. Repeat it, or separate several by commas or blanks. Without it, the
-    /// variable QUORLOCK_NODES is used, which keeps passwords out of the process list
-    #[arg(long, visible_alias = "nodes", value_name = "URL,...")]
+    /// A node: redis://[[user]:password@]host[:port][/db]. Repeat it, or separate several by commas or blanks. The variable and
+    /// the configuration file keep passwords out of the process list
+    #[arg(long, visible_alias = "nodes", value_name = "URL,...", env = "QUORLOCK_NODES")]
     pub(crate) node: Vec<String>,
     /// Read the nodes' password from this file, anew for each connection. The user name comes from the URL
-    #[arg(long, value_name = "FILE", conflicts_with = "credentials_command")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "QUORLOCK_PASSWORD_FILE",
+        conflicts_with = "credentials_command"
+    )]
     pub(crate) password_file: Option<PathBuf>,
     /// Run this with sh for the nodes' password, anew for each connection. It prints the password in its first line. A second
     /// line may say how long the password is valid, such as 15m; connections then authenticate again before that
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", env = "QUORLOCK_CREDENTIALS_COMMAND")]
     pub(crate) credentials_command: Option<String>,
     /// How long to wait until a quorum of nodes is connected
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_CONNECT_TIMEOUT", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) connect_timeout: Duration,
     /// The CAs (PEM) to trust for rediss://, instead of the system's. TLS files are read anew for each connection
     #[cfg(feature = "tls")]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// The client certificate (PEM)
+    /// The client certificate (PEM). Needs --tls-key
     #[cfg(feature = "tls")]
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_TLS_CERT")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The client certificate's key (PEM)
     #[cfg(feature = "tls")]
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
 }
 
@@ -45,7 +50,12 @@ pub(crate) struct Existing {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
     /// The prefix of the locks' keys
-    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "QUORLOCK_KEY_PREFIX",
+        default_value = "quorlock:"
+    )]
     pub(crate) key_prefix: String,
 }
 
@@ -53,10 +63,10 @@ pub(crate) struct Existing {
 #[derive(Debug, Args)]
 pub(crate) struct Locking {
     /// The TTL, from 40ms (acquire: 10ms) to 365days: how long the lock stays held after a crash of this machine
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
     /// How long to wait for the lock: a duration, or "forever" (for a holder or the restart guard, not for an outage)
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = Wait::parse)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_WAIT", default_value = "10s", value_parser = Wait::parse)]
     pub(crate) wait: Wait,
     /// Try once, without waiting
     #[arg(long, conflicts_with = "wait")]
@@ -65,21 +75,26 @@ pub(crate) struct Locking {
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// The name by which other clients and `quorlock locks` know this run [default: quorlock run PROGRAM]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "QUORLOCK_NAME")]
     pub(crate) name: Option<String>,
     /// The prefix of the lock's key on the nodes. An empty one shares locks with other Redlock clients
-    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "QUORLOCK_KEY_PREFIX",
+        default_value = "quorlock:"
+    )]
     pub(crate) key_prefix: String,
     /// Acquire the lock without a fencing token, as other Redlock clients do. QUORLOCK_FENCING_TOKEN is then not set
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_NO_FENCING")]
     pub(crate) no_fencing: bool,
     /// How long the nodes keep the counter of the fencing tokens, before it starts again from their clocks: at least ten TTLs and
     /// 5s, or "forever" [default: 24h, or ten TTLs if that is more]
-    #[arg(long, value_name = "DURATION", conflicts_with = "no_fencing", value_parser = retention)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_COUNTER_RETENTION", conflicts_with = "no_fencing", value_parser = retention)]
     pub(crate) counter_retention: Option<Duration>,
     /// How long a node gives no locks after its memory began: this time, at least the TTL, and up to 5s more. Set it to the
     /// longest TTL that any client uses on these nodes [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
     /// Use nodes whose memory has just begun, although they may have forgotten locks that are still held
     #[arg(long, conflicts_with = "guard_window")]

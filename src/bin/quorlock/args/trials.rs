@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::Nodes;
+use super::{Nodes, OTHER_NODES};
 use crate::exit;
 
 /// Measure what a lock costs on these nodes, and give advice
@@ -25,7 +25,7 @@ pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) nodes: Nodes,
     /// Use local Redis masters, started for this run only: five, or N. For trials: all share this machine
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", conflicts_with = "node")]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", conflicts_with_all = OTHER_NODES)]
     pub(crate) testbed: Option<usize>,
     /// How long each measurement takes, from 1ms to 1day
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
@@ -40,13 +40,18 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = humantime::parse_duration)]
     pub(crate) hold: Duration,
     /// The TTL of your locks, from 10ms to 365days. A node may take a tenth of it to answer. (Here, locks have 10s at most)
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
     /// The prefix of the locks' keys
-    #[arg(long, value_name = "PREFIX", default_value = "quorlock:")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "QUORLOCK_KEY_PREFIX",
+        default_value = "quorlock:"
+    )]
     pub(crate) key_prefix: String,
     /// Acquire locks without fencing tokens
-    #[arg(long)]
+    #[arg(long, env = "QUORLOCK_NO_FENCING")]
     pub(crate) no_fencing: bool,
     /// Also draw the results into this file, whose name ends in .svg
     #[arg(long, value_name = "FILE")]
@@ -64,7 +69,7 @@ fn number(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> +
 /// Start local Redis masters to try things out
 ///
 /// Without a command, prints the masters' URLs and runs them until Ctrl-C or TERM. With a command, runs it with QUORLOCK_NODES
-/// set, and exits with its code. In the end, removes the masters and their data.
+/// set and no configuration file, and exits with its code. In the end, removes the masters and their data.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_TESTBED)]
 pub(crate) struct Testbed {

@@ -1,0 +1,245 @@
+//! Options from variables and from the configuration file.
+//!
+//! An option with a variable (`env` in `args/`) is a setting: it may also stand in the file, under the variable's name without
+//! `QUORLOCK_`. The command line is parsed twice. The second time, variables and the file are the options' defaults: an option
+//! beats its default, and no default conflicts with an option.
+
+use std::ffi::OsString;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
+
+use crate::args::Arguments;
+use crate::config::{self, File};
+use crate::exit::Failure;
+use crate::report::Report;
+use crate::usage;
+
+const PREFIX: &str = "QUORLOCK_";
+
+/// The command line alone.
+pub(crate) struct Given {
+    words: Vec<OsString>,
+    matches: ArgMatches,
+    /// The options without variables and file.
+    pub(crate) arguments: Arguments,
+}
+
+/// A value for an option, and the name of its place for messages.
+pub(crate) struct Setting<'a> {
+    pub(crate) option: &'a Arg,
+    pub(crate) values: Vec<OsString>,
+    pub(crate) place: String,
+}
+
+impl Given {
+    pub(crate) fn parse(words: Vec<OsString>) -> Result<Given, clap::Error> {
+        let read = || {
+            let matches = without_variables().try_get_matches_from(&words)?;
+            let arguments = Arguments::from_arg_matches(&matches)?;
+            Ok((matches, arguments))
+        };
+        match read() {
+            Ok((matches, arguments)) => Ok(Given {
+                words,
+                matches,
+                arguments,
+            }),
+            // The help names the variables.
+            Err(error) if usage::is_help(&error) => {
+                Err(described().try_get_matches_from(&words).err().unwrap_or(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds variables and the configuration file.
+    pub(crate) fn complete(self, report: &Report) -> Result<Arguments, Failure> {
+        let mut known = described();
+        known.build();
+        let Some((command, given)) = self.matches.subcommand().and_then(|(name, given)| {
+            let command = known.find_subcommand(name)?;
+            Some((command, given))
+        }) else {
+            return Ok(self.arguments);
+        };
+        let options: Vec<&Arg> = command.get_arguments().filter(|arg| key(arg).is_some()).collect();
+        if options.is_empty() {
+            return Ok(self.arguments);
+        }
+        let in_file = match File::find(self.arguments.config.as_deref())? {
+            Some(file) => {
+                let settings = file.settings(&known)?;
+                file.warn_if_exposed(&settings, report);
+                settings
+            }
+            None => Vec::new(),
+        };
+        let settings = chosen(command, given, [variables(&options), in_file])?;
+        let defaults = without_variables().mut_subcommand(command.get_name(), |command| {
+            settings.into_iter().fold(command, |command, setting| {
+                command.mut_arg(setting.option.get_id().as_str(), |arg| {
+                    arg.default_values(setting.values)
+                })
+            })
+        });
+        let matches = defaults.try_get_matches_from(self.words);
+        matches
+            .and_then(|matches| Arguments::from_arg_matches(&matches))
+            .map_err(|error| Failure::usage(usage::words(&error)))
+    }
+}
+
+/// Returns the command line for help, completions and manual pages. It has no values of variables, which may be secret.
+pub(crate) fn described() -> Command {
+    each_option(Arguments::command(), |arg| arg.hide_env_values(true))
+}
+
+fn without_variables() -> Command {
+    each_option(Arguments::command(), |arg| match arg.get_long() {
+        Some(_) => arg.env(None::<&'static str>),
+        None => arg,
+    })
+}
+
+fn each_option(command: Command, change: fn(Arg) -> Arg) -> Command {
+    command
+        .mut_args(change)
+        .mut_subcommands(|command| each_option(command, change))
+}
+
+/// Returns an option's key in the file. `None` if the option is no setting.
+pub(crate) fn key(option: &Arg) -> Option<String> {
+    let variable = option.get_env()?.to_str()?;
+    let is_setting = option.get_long().is_some() && variable != config::VARIABLE;
+    let name = variable.strip_prefix(PREFIX).filter(|_| is_setting)?;
+    Some(name.to_lowercase().replace('_', "-"))
+}
+
+/// Returns the variables that are set. An empty one counts as unset.
+fn variables<'a>(options: &[&'a Arg]) -> Vec<Setting<'a>> {
+    let setting = |option: &&'a Arg| {
+        let variable = option.get_env()?;
+        let value = std::env::var_os(variable).filter(|value| !value.is_empty())?;
+        Some(Setting {
+            option,
+            values: vec![value],
+            place: variable.to_string_lossy().into_owned(),
+        })
+    };
+    options.iter().filter_map(setting).collect()
+}
+
+/// Returns the settings that count for this command. Layers come in the order of their precedence, after the command line.
+fn chosen<'a>(
+    command: &'a Command,
+    given: &ArgMatches,
+    layers: [Vec<Setting<'a>>; 2],
+) -> Result<Vec<Setting<'a>>, Failure> {
+    let is_given = |arg: &&Arg| {
+        !arg.is_global_set() && given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+    };
+    let mut taken: Vec<&Arg> = command.get_arguments().filter(is_given).collect();
+    let mut chosen = Vec::new();
+    for layer in layers {
+        let layer = left(command, &taken, layer)?;
+        layer.iter().try_for_each(check)?;
+        let on = layer.iter().filter(|setting| !is_off(setting));
+        taken.extend(on.map(|setting| setting.option));
+        chosen.extend(layer);
+    }
+    Ok(chosen)
+}
+
+/// Returns the settings of this command that nothing stronger replaces or rules out.
+fn left<'a>(
+    command: &'a Command,
+    taken: &[&Arg],
+    layer: Vec<Setting<'a>>,
+) -> Result<Vec<Setting<'a>>, Failure> {
+    let mut left: Vec<Setting<'a>> = Vec::new();
+    for setting in layer {
+        let option = setting.option;
+        let replaces = |taken: &&Arg| taken.get_id() == option.get_id() || exclude(command, taken, option);
+        if !has(command, option) || taken.iter().any(replaces) {
+            continue;
+        }
+        let both =
+            |other: &&Setting| !is_off(other) && !is_off(&setting) && exclude(command, other.option, option);
+        if let Some(other) = left.iter().find(both) {
+            return Err(Failure::usage(format!(
+                "{} and {} exclude each other: remove one of them",
+                other.place, setting.place
+            )));
+        }
+        left.push(setting);
+    }
+    Ok(left)
+}
+
+fn has(command: &Command, option: &Arg) -> bool {
+    command.get_arguments().any(|arg| arg.get_id() == option.get_id())
+}
+
+/// Returns whether two options of a command cannot be given together.
+fn exclude(command: &Command, one: &Arg, other: &Arg) -> bool {
+    let rules_out = |one: &Arg, other: &Arg| {
+        let conflicts = command.get_arg_conflicts_with(one);
+        conflicts.iter().any(|arg| arg.get_id() == other.get_id())
+    };
+    rules_out(one, other) || rules_out(other, one)
+}
+
+/// Returns whether the setting is a flag that is switched off, which excludes nothing.
+fn is_off(setting: &Setting<'_>) -> bool {
+    matches!(setting.option.get_action(), ArgAction::SetTrue) && setting.values == ["false"]
+}
+
+/// Checks that the option takes the values. The message names their place.
+pub(crate) fn check(setting: &Setting<'_>) -> Result<(), Failure> {
+    let Setting { option, place, .. } = setting;
+    for value in &setting.values {
+        let alone = Arg::new("value")
+            .value_parser(option.get_value_parser().clone())
+            .allow_hyphen_values(true);
+        let parsed = Command::new("")
+            .no_binary_name(true)
+            .arg(alone)
+            .try_get_matches_from([value]);
+        let Err(error) = parsed else { continue };
+        // The message leaves the value out: it may be a part of a password.
+        let Some(value) = value.to_str() else {
+            return Err(Failure::usage(format!(
+                "{place} is not UTF-8: in a URL, write other bytes as %XX, such as %FC"
+            )));
+        };
+        let expected = match std::error::Error::source(&error) {
+            Some(reason) => reason.to_string(),
+            None => "expected true or false".to_owned(),
+        };
+        return Err(Failure::usage(format!(
+            "{place}: invalid value {value:?} for {option}: {expected}"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn an_option_is_a_setting_in_every_command_that_has_it() {
+        let known = described();
+        let options = || known.get_subcommands().flat_map(Command::get_arguments);
+        let keys: BTreeMap<_, _> = options()
+            .filter_map(|option| Some((option.get_id(), key(option)?)))
+            .collect();
+        assert!(keys.len() > 10);
+        for option in options() {
+            assert_eq!(key(option).as_ref(), keys.get(option.get_id()), "{option}");
+        }
+    }
+}
