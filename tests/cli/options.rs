@@ -265,3 +265,54 @@ async fn each_command_tells_its_own_exit_codes() {
         assert_eq!(told, codes, "{command}: {table}");
     }
 }
+
+/// Help and version stay text: they are no errors.
+#[tokio::test]
+async fn a_wrong_command_line_is_an_event_for_programs() {
+    for (arguments, words) in [
+        (&["--json"][..], "requires a subcommand"),
+        (&["run", "--json"], "<RESOURCE> <COMMAND>..."),
+        (&["--json", "run", "--frob", "r", "--", "true"], "'--frob'"),
+        (
+            &["run", "--ttl", "soon", "--json", "r", "--", "true"],
+            "invalid value 'soon' for '--ttl <DURATION>': expected",
+        ),
+        (
+            &["acquire", "--export", "--json", "r"],
+            "'--export' cannot be used with '--json'",
+        ),
+        (&["status", "--json"], "no nodes"),
+        (
+            &["status", "--json", "--config", "/no/such/file"],
+            "/no/such/file",
+        ),
+    ] {
+        let output = finish(with(&[], arguments)).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let error: Json = serde_json::from_str(&said).unwrap_or_else(|_| panic!("not one event: {said}"));
+        assert_eq!(
+            (&error["event"], &error["code"]),
+            (&"error".into(), &2.into()),
+            "{said}"
+        );
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            message.contains(words) && !message.contains(['\n', '\u{1b}']),
+            "{message}"
+        );
+        assert!(output.stdout.is_empty());
+    }
+    for arguments in [&["--json", "--version"][..], &["run", "--json", "--help"]] {
+        let output = finish(with(&[], arguments)).await;
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).starts_with(if arguments[1] == "--version" {
+            "quorlock 0"
+        } else {
+            "Run a"
+        }));
+    }
+    // This option is the command's.
+    let output = finish(with(&[], &["run", "--frob", "r", "--", "env", "--json"])).await;
+    assert!(text(&output.stderr).starts_with("error: unexpected"));
+}
