@@ -10,6 +10,7 @@ mod detached;
 mod holders;
 mod interrupts;
 mod losing;
+mod manual;
 mod nodes;
 mod options;
 mod periods;

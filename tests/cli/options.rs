@@ -251,6 +251,8 @@ async fn each_command_tells_its_own_exit_codes() {
         ("members", &[0, 2, 69, 71, 78]),
         ("bench", &[0, 2, 69, 71, 78]),
         ("testbed", &[0, 2, 69, 71, 126, 127]),
+        ("completions", &[0, 2, 71]),
+        ("man", &[0, 2, 71]),
     ] {
         let shown = text(&finish(with(&[], &[command, "--help"])).await.stdout);
         let (_, table) = shown.split_once("Exit codes:").unwrap();

@@ -130,6 +130,18 @@ Exit codes:
   127  the command was not found
   128+n  quorlock itself got signal n before the servers were up";
 
+pub(crate) const OF_COMPLETIONS: &str = "\
+Exit codes:
+    0  the completions were printed
+    2  usage error: the shell
+   71  the completions could not be printed";
+
+pub(crate) const OF_MAN: &str = "\
+Exit codes:
+    0  the page was printed, or the pages were written
+    2  usage error
+   71  the page could not be printed, or a file could not be written";
+
 /// Why the tool exits with a code that is not the command's.
 #[derive(Debug)]
 pub(crate) struct Failure {

@@ -10,6 +10,7 @@
 //! ended, the guard checks every few milliseconds that the group still exists. For some microseconds between the command's start
 //! and the first order, the command has no guard.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, Write, stdin, stdout};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -30,6 +31,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How late the guard may act after a suspension of the machine.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Makes this program a guard. No command of clap: completions and manual pages would list it.
+const ARGUMENT: &str = "guard";
+
+/// Returns the grace if this process is to be a guard.
+pub(crate) fn requested(words: &[OsString]) -> Option<Duration> {
+    match words {
+        [_, argument, grace] if argument == ARGUMENT => {
+            grace.to_str()?.parse().ok().map(Duration::from_millis)
+        }
+        _ => None,
+    }
+}
 
 /// A running guard, as its parent process sees it.
 #[derive(Debug)]
@@ -55,7 +69,7 @@ impl Guard {
         };
         let mut child = Command::new(program)
             .arg0("quorlock-guard")
-            .arg("guard")
+            .arg(ARGUMENT)
             .arg(grace.as_millis().to_string())
             .env_clear() // the environment may contain passwords
             .current_dir("/")

@@ -5,6 +5,7 @@
 //! | `args/`, `usage.rs` | the command line, and wrong ones |
 //! | `settings.rs`, `config.rs` | options from variables and from the configuration file |
 //! | `run.rs`, `detached.rs`, `status.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `bench/`, `testbed.rs` | one subcommand each |
+//! | `manual.rs` | completions and manual pages |
 //! | `nodes.rs`, `credentials.rs` | the nodes, and how to connect to them |
 //! | `locking.rs`, `acquire.rs` | acquires a lock, and reports why it waits |
 //! | `supervise.rs` | the command under its lease: signals, loss, the end |
@@ -35,6 +36,7 @@ mod job;
 mod locking;
 mod locks;
 mod log;
+mod manual;
 mod members;
 mod nodes;
 mod orphans;
@@ -62,13 +64,13 @@ use settings::Given;
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
+    if let Some(grace) = guard::requested(&words) {
+        return guard::run_guard(grace);
+    }
     let given = match Given::parse(words.clone()) {
         Ok(given) => given,
         Err(error) => return usage::end(&error, &words),
     };
-    if let Command::Guard(guard) = &given.arguments.command {
-        return guard::run_guard(guard.grace());
-    }
     signals::unblock();
     if matches!(
         given.arguments.command,
@@ -111,7 +113,8 @@ fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
             Command::Break(breaks) => break_lock::break_lock(breaks, report).await.map(End::Code),
             Command::Bench(bench) => bench::bench(bench, report).await,
             Command::Testbed(testbed) => testbed::testbed(testbed, report).await,
-            Command::Guard(_) => Ok(End::Code(exit::OK)),
+            Command::Completions(completions) => manual::completions(&completions).map(End::Code),
+            Command::Man(man) => manual::man(&man).map(End::Code),
         }
     });
     // A look-up of a name in flight must not delay the exit.

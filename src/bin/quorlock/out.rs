@@ -25,7 +25,12 @@ pub(crate) fn print_one(
         true => format!("{}\n", document()),
         false => text(),
     };
-    match stdout().lock().write_all(text.as_bytes()) {
+    write(text.as_bytes())
+}
+
+/// Prints text of any kind. Returns `false` if no more is wanted.
+pub(crate) fn write(text: &[u8]) -> Result<bool, Failure> {
+    match stdout().lock().write_all(text) {
         // The reader has closed the pipe: it wants no more.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::system("print the result", &error)),

@@ -3,16 +3,17 @@
 mod holding;
 mod operating;
 mod shared;
+mod shell;
 mod trials;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub(crate) use holding::{Acquire, Extend, Handle, Recipient, Release, Run};
 pub(crate) use operating::{Break, Locks, Members, Show, Status};
 pub(crate) use shared::{Existing, Locking, Nodes, Wait};
+pub(crate) use shell::{Completions, Man};
 pub(crate) use trials::{Bench, Testbed};
 
 /// Options that name other nodes than those of a testbed, or their passwords.
@@ -47,8 +48,8 @@ pub(crate) enum Command {
     Members(Members),
     Bench(Bench),
     Testbed(Testbed),
-    #[command(hide = true)]
-    Guard(Guard),
+    Completions(Completions),
+    Man(Man),
 }
 
 /// How much is printed, and in which form.
@@ -70,17 +71,5 @@ impl Command {
     /// Returns whether the result contains warnings about nodes' settings. The log then leaves them out.
     pub(crate) fn shows_settings(&self) -> bool {
         matches!(self, Command::Status(_) | Command::Bench(_))
-    }
-}
-
-/// The guard process of a run. Not for users.
-#[derive(Debug, Args)]
-pub(crate) struct Guard {
-    grace_ms: u64,
-}
-
-impl Guard {
-    pub(crate) fn grace(&self) -> Duration {
-        Duration::from_millis(self.grace_ms)
     }
 }
