@@ -16,6 +16,7 @@ mod options;
 mod periods;
 mod recipes;
 mod running;
+mod schema;
 mod settings;
 mod signals;
 mod status;

@@ -13,6 +13,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 use crate::common::keys;
+use crate::schema::Printed;
 
 /// How long to wait for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,10 +53,19 @@ pub(crate) fn with(urls: &[String], arguments: &[&str]) -> Command {
 
 pub(crate) async fn finish(mut command: Command) -> Output {
     command.stdin(Stdio::null());
-    timeout(PATIENCE, command.output())
+    let output = timeout(PATIENCE, command.output())
         .await
         .expect("the tool did not end in time")
-        .unwrap()
+        .unwrap();
+    if let Some(printed) = Printed::by(&command) {
+        text(&output.stdout)
+            .lines()
+            .for_each(|line| printed.check_stdout(line));
+        text(&output.stderr)
+            .lines()
+            .for_each(|line| printed.check_stderr(line));
+    }
+    output
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -66,6 +76,8 @@ pub(crate) struct Running {
     pub(crate) child: Child,
     out: Lines<BufReader<ChildStdout>>,
     err: Lines<BufReader<ChildStderr>>,
+    /// `None`: text.
+    printed: Option<Printed>,
 }
 
 impl Running {
@@ -78,11 +90,32 @@ impl Running {
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap()).lines();
         let err = BufReader::new(child.stderr.take().unwrap()).lines();
-        Running { child, out, err }
+        Running {
+            child,
+            out,
+            err,
+            printed: Printed::by(&command),
+        }
+    }
+
+    async fn out(&mut self) -> Option<String> {
+        let line = next(&mut self.out).await?;
+        if let Some(printed) = &self.printed {
+            printed.check_stdout(&line);
+        }
+        Some(line)
+    }
+
+    async fn err(&mut self) -> Option<String> {
+        let line = next(&mut self.err).await?;
+        if let Some(printed) = &self.printed {
+            printed.check_stderr(&line);
+        }
+        Some(line)
     }
 
     pub(crate) async fn line(&mut self) -> String {
-        next(&mut self.out)
+        self.out()
             .await
             .expect("the output ended before the expected line")
     }
@@ -90,7 +123,7 @@ impl Running {
     /// Returns the next event of this name.
     pub(crate) async fn event(&mut self, name: &str) -> serde_json::Value {
         let mut others = Vec::new();
-        while let Some(line) = next(&mut self.err).await {
+        while let Some(line) = self.err().await {
             let event: serde_json::Value =
                 serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
             if event["event"] == name {
@@ -112,7 +145,7 @@ impl Running {
 
     pub(crate) async fn rest(&mut self) -> String {
         let mut rest = String::new();
-        while let Some(line) = next(&mut self.out).await {
+        while let Some(line) = self.out().await {
             rest.push_str(&line);
             rest.push('\n');
         }
@@ -122,7 +155,7 @@ impl Running {
     /// Returns the exit code (128+n after signal n) and the rest of standard error.
     pub(crate) async fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
-        while let Some(line) = next(&mut self.err).await {
+        while let Some(line) = self.err().await {
             rest.push_str(&line);
             rest.push('\n');
         }

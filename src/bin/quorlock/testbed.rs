@@ -1,10 +1,10 @@
 //! `quorlock testbed`: starts local masters, to try things out.
 
 use std::future::pending;
-use std::io::{Write, stdout};
 use std::time::Duration;
 
 use quorlock::testbed::Testbed;
+use serde_json::json;
 
 use crate::args::{self, Recipient};
 use crate::end::End;
@@ -13,7 +13,7 @@ use crate::guard::Guard;
 use crate::job::{Change, Job};
 use crate::report::Report;
 use crate::signals::Signals;
-use crate::{config, nodes};
+use crate::{config, nodes, out};
 
 /// The time between TERM and KILL if this process is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -46,19 +46,18 @@ async fn on(
     if !arguments.command.is_empty() {
         return command(arguments, &urls, signals).await;
     }
-    stdout()
-        .lock()
-        .write_all(listed(&urls, arguments.export, report.is_json()).as_bytes())
-        .map_err(|error| Failure::system("print the URLs", &error))?;
+    let listed = || listed(&urls, arguments.export);
+    if !out::print_one(report, || json!({ "urls": urls }), listed)? {
+        return Ok(End::Code(exit::OK));
+    }
     let _ = signals.or(pending::<()>()).await;
     Ok(End::Code(exit::OK))
 }
 
-fn listed(urls: &[String], export: bool, json: bool) -> String {
-    match (export, json) {
-        (true, _) => format!("export {}='{}'\n", nodes::NODES, urls.join(",")),
-        (_, true) => format!("{}\n", serde_json::json!(urls)),
-        _ => format!("{}\n", urls.join("\n")),
+fn listed(urls: &[String], export: bool) -> String {
+    match export {
+        true => format!("export {}='{}'\n", nodes::NODES, urls.join(",")),
+        false => format!("{}\n", urls.join("\n")),
     }
 }
 

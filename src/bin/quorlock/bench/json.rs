@@ -10,9 +10,6 @@ use super::load::Load;
 use super::tally::{Failures, Latencies, PERCENTILES};
 use crate::event::millis;
 
-/// Increases when a member is removed, or its meaning changes.
-const SCHEMA_VERSION: u32 = 1;
-
 pub(crate) fn document(results: &Results) -> Value {
     let plan = &results.plan;
     let nodes = results.nodes.iter().map(|node| {
@@ -33,7 +30,6 @@ pub(crate) fn document(results: &Results) -> Value {
         json!({"kind": kind, "code": finding.code, "text": finding.text})
     });
     json!({
-        "schema_version": SCHEMA_VERSION,
         "keys": plan.keys(),
         "ttl_ms": millis(plan.args.ttl),
         "node_budget_ms": millis(plan.args.ttl / 10),
