@@ -13,8 +13,9 @@ use crate::report::Report;
 use crate::{nodes, out};
 
 pub(crate) async fn members(arguments: Members, report: &Report) -> Result<u8, Failure> {
-    let urls = nodes::urls(&arguments.nodes)?;
-    let builder = nodes::builder(&arguments.nodes, &urls)?.key_prefix(arguments.key_prefix);
+    let existing = &arguments.existing;
+    let urls = nodes::urls(&existing.nodes)?;
+    let builder = nodes::builder(&existing.nodes, &urls)?.key_prefix(&existing.key_prefix);
     let found = builder.registrations().await.map_err(Failure::usage)?;
     out::print(report, || document(&found), || text(&found, urls.len()))?;
     Ok(code(&found, urls.len()))

@@ -97,10 +97,11 @@ impl Verdict {
 }
 
 pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Failure> {
-    let urls = nodes::urls(&arguments.nodes)?;
-    let mut builder = nodes::builder(&arguments.nodes, &urls)?
+    let existing = &arguments.existing;
+    let urls = nodes::urls(&existing.nodes)?;
+    let mut builder = nodes::builder(&existing.nodes, &urls)?
         .observe()
-        .key_prefix(&arguments.key_prefix);
+        .key_prefix(&existing.key_prefix);
     if let Some(window) = arguments.guard_window {
         builder = builder.guard_window(window);
     }

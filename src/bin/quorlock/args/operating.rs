@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Existing, Nodes};
+use super::Existing;
 use crate::exit;
 
 /// Show which nodes are up, and why the others are not
@@ -15,21 +15,13 @@ use crate::exit;
 #[command(after_help = exit::OF_STATUS)]
 pub(crate) struct Status {
     #[command(flatten)]
-    pub(crate) nodes: Nodes,
+    pub(crate) existing: Existing,
     /// Exit with 0 only if all nodes give locks. For scripts that restart one node after the other
     #[arg(long)]
     pub(crate) all: bool,
     /// How long a node gives no locks after its memory began: as for run, or run's --ttl if that is longer [default: 30s]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
-    /// The prefix of the locks' keys
-    #[arg(
-        long,
-        value_name = "PREFIX",
-        env = "QUORLOCK_KEY_PREFIX",
-        default_value = "quorlock:"
-    )]
-    pub(crate) key_prefix: String,
 }
 
 /// List the locks on the nodes: who holds them, since when, for how long, on how many nodes
@@ -96,13 +88,5 @@ pub(crate) struct Break {
 #[command(after_help = exit::OF_MEMBERS)]
 pub(crate) struct Members {
     #[command(flatten)]
-    pub(crate) nodes: Nodes,
-    /// The prefix of the locks' keys
-    #[arg(
-        long,
-        value_name = "PREFIX",
-        env = "QUORLOCK_KEY_PREFIX",
-        default_value = "quorlock:"
-    )]
-    pub(crate) key_prefix: String,
+    pub(crate) existing: Existing,
 }

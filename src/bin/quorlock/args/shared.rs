@@ -44,7 +44,7 @@ pub(crate) struct Nodes {
     pub(crate) tls_key: Option<PathBuf>,
 }
 
-/// Where existing locks are looked for.
+/// Where existing locks and clients are looked for.
 #[derive(Debug, Args)]
 pub(crate) struct Existing {
     #[command(flatten)]
