@@ -304,14 +304,14 @@ impl Event<'_> {
                 "valid_ms": millis(*valid), "valid_until": at(Instant::now() + *valid),
             }),
             Event::Done { resource, period } => {
-                json!({"event": "done", "resource": resource, "until": utc(period.end())})
+                json!({"event": "done", "resource": resource, "until": time(period.end())})
             }
             Event::NotMarked {
                 resource,
                 period,
                 why,
             } => json!({
-                "event": "not_marked", "resource": resource, "until": utc(period.end()), "detail": why.to_string(),
+                "event": "not_marked", "resource": resource, "until": time(period.end()), "detail": why.to_string(),
             }),
             Event::Started { pid } => json!({"event": "started", "pid": pid}),
             Event::Renewed { resource, valid } => json!({
@@ -444,6 +444,11 @@ pub(crate) fn utc(moment: SystemTime) -> String {
     humantime::format_rfc3339_seconds(moment).to_string()
 }
 
+/// Formats a moment as RFC 3339, to the millisecond, as all documents for programs do.
+pub(crate) fn time(moment: SystemTime) -> String {
+    humantime::format_rfc3339_millis(moment).to_string()
+}
+
 /// Formats an instant as RFC 3339.
 pub(crate) fn at(instant: Instant) -> String {
     let (now, wall) = (Instant::now(), SystemTime::now());
@@ -451,7 +456,7 @@ pub(crate) fn at(instant: Instant) -> String {
         Some(ahead) => wall.checked_add(ahead),
         None => wall.checked_sub(now - instant),
     };
-    humantime::format_rfc3339_millis(moment.unwrap_or(wall)).to_string()
+    time(moment.unwrap_or(wall))
 }
 
 #[cfg(test)]

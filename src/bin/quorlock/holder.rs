@@ -7,7 +7,7 @@ use quorlock::node::Fault;
 use quorlock::{Holder, Inspection, KeyState, KeyValue, LockStatus, NodeInspection};
 use serde_json::{Value, json};
 
-use crate::event::{millis, short, utc};
+use crate::event::{millis, short, time, utc};
 
 /// Returns the holder in words, with the time since its attempt began, by this machine's clock.
 pub(crate) fn words(holder: &Holder) -> String {
@@ -83,7 +83,7 @@ pub(crate) fn lock_document(lock: &Inspection) -> Value {
         "resource": &*lock.resource, "status": status, "holder": lock.holder.as_ref().map(document),
         "owner": lock.owner().map(|owner| owner.value()), "keys": lock.keys(),
         "remaining_ms": lock.remaining().map(millis), "fencing_token": lock.counter(),
-        "done_until": lock.done_until().map(utc),
+        "done_until": lock.done_until().map(time),
         "nodes": lock.nodes.iter().map(node_document).collect::<Vec<_>>(),
     })
 }
@@ -146,8 +146,4 @@ pub(crate) fn node_line(node: &NodeInspection) -> String {
 
 fn unknown(trouble: &Fault) -> String {
     format!("unknown: {trouble}")
-}
-
-fn time(moment: SystemTime) -> String {
-    humantime::format_rfc3339_millis(moment).to_string()
 }

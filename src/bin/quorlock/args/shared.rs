@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::exit;
-
 /// The nodes, and how to connect to them.
 #[derive(Clone, Debug, Args)]
 #[group(id = "nodes", multiple = true)]
