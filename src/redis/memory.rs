@@ -55,7 +55,9 @@ pub(super) async fn identify(
             let is_rejected = *lock(&endpoint.rejected_memory) == Some(record.id);
             let look = Look {
                 is_taken: is_rejected
-                    || endpoint.run_ids.is_taken(endpoint.number, record.id)
+                    || endpoint
+                        .run_ids
+                        .is_taken(endpoint.number, &facts.process.run_id, record.id)
                     || endpoint.is_outdated(record.id, seen.time.2.saturating_sub(record.since), seen.time.1),
                 has_registrations: seen.has_registrations,
             };

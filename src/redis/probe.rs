@@ -146,11 +146,12 @@ impl RunIds {
         Ok(())
     }
 
-    /// Returns whether another node has this memory. Then this node has a copy, or the other one has changed since its probe.
-    pub(super) fn is_taken(&self, node: usize, memory: MemoryId) -> bool {
+    /// Returns whether another server, that of another node, has this memory. Then this node has a copy, or the other one has changed
+    /// since its probe. The same server under two names is no copy: it is refused, and keeps its memory.
+    pub(super) fn is_taken(&self, node: usize, run_id: &Arc<str>, memory: MemoryId) -> bool {
         let entries = lock(&self.0);
         let mut others = entries.iter().filter(|(number, _)| **number != node);
-        others.any(|(_, entry)| entry.memory == memory)
+        others.any(|(_, entry)| entry.memory == memory && entry.run_id != *run_id)
     }
 }
 
@@ -294,9 +295,11 @@ mod tests {
         let enter = |node, name: &str, id| run_ids.enter(node, &name.into(), &name.into(), id).unwrap();
         enter(0, "a:1", one);
         enter(1, "b:1", other);
-        assert!(run_ids.is_taken(1, one) && !run_ids.is_taken(0, one));
+        let is_taken = |node, run: &str, id| run_ids.is_taken(node, &run.into(), id);
+        assert!(is_taken(1, "b:1", one) && !is_taken(0, "a:1", one));
+        assert!(!is_taken(1, "a:1", one), "the same server, not a copy");
         enter(0, "restarted", other);
-        assert!(!run_ids.is_taken(1, one));
+        assert!(!is_taken(1, "b:1", one));
     }
 
     #[test]
