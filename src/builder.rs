@@ -1,5 +1,7 @@
 //! Builds a manager: nodes, defaults, and the wait for a quorum.
 
+pub(crate) mod check_up;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,6 +9,7 @@ mod clients;
 mod context;
 #[cfg(doc)]
 pub mod docs;
+mod doctor;
 mod error;
 mod fence_gate;
 mod inspect;
@@ -30,6 +31,12 @@ mod votes;
 mod waiting;
 
 pub use builder::RedlockBuilder;
+/// For the tool.
+#[doc(hidden)]
+pub use builder::check_up::{CheckUp, CheckedNode};
+/// For the tool.
+#[doc(hidden)]
+pub use doctor::{Finding, Severity};
 pub use error::{
     AcquireError, AttachError, ConnectError, ExtendError, LossReason, Lost, PeriodError, ReleaseOutcome,
     RunError,

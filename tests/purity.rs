@@ -32,6 +32,7 @@ const ROWS: [&[&str]; 10] = [
     &["keys", "inspect"],
     &["error", "round", "clients"],
     &["votes", "context", "redis"],
+    &["doctor"],
     &["node", "options", "fence_gate"],
     &["period"],
     &["protocol", "sys"],
@@ -206,16 +207,18 @@ fn circle(graph: &BTreeMap<Module, BTreeSet<Module>>) -> Option<Vec<Module>> {
 }
 
 #[test]
-fn the_protocol_is_pure() {
+fn the_protocol_and_the_judgement_of_nodes_are_pure() {
     let all = modules();
-    let protocol: Vec<_> = all
-        .iter()
-        .filter(|(module, _)| module.first().is_some_and(|first| first == "protocol"))
-        .collect();
-    assert!(protocol.len() >= 4);
-    for (module, code) in protocol {
-        let impure: Vec<_> = IMPURE.into_iter().filter(|word| names(code, word)).collect();
-        assert!(impure.is_empty(), "{module:?} names {impure:?}");
+    for (folder, files) in [("protocol", 4), ("doctor", 7)] {
+        let pure: Vec<_> = all
+            .iter()
+            .filter(|(module, _)| module.first().is_some_and(|first| first == folder))
+            .collect();
+        assert!(pure.len() >= files, "{folder}");
+        for (module, code) in pure {
+            let impure: Vec<_> = IMPURE.into_iter().filter(|word| names(code, word)).collect();
+            assert!(impure.is_empty(), "{module:?} names {impure:?}");
+        }
     }
 }
 

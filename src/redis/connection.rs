@@ -158,11 +158,17 @@ impl Setup {
         self.ask_all(vec![command]).await?.remove(0)
     }
 
-    /// Sends commands together. Returns a reply for each.
+    /// Sends commands together. Returns a reply for each; an error as the fault that it stands for.
     pub(super) async fn ask_all(
         &mut self,
         commands: Vec<BytesMut>,
     ) -> Result<Vec<Result<Value, Fault>>, Fault> {
+        let replies = self.exchange(commands).await?;
+        Ok(replies.into_iter().map(Value::into_result).collect())
+    }
+
+    /// Sends commands together. Returns a reply for each, which may be an error.
+    pub(super) async fn exchange(&mut self, commands: Vec<BytesMut>) -> Result<Vec<Value>, Fault> {
         let mut replies = Vec::with_capacity(commands.len());
         for command in &commands {
             self.writer.unsent().extend_from_slice(command);
@@ -178,7 +184,7 @@ impl Setup {
             Poll::Ready(Ok(()))
         })
         .await?;
-        Ok(replies.into_iter().map(Value::into_result).collect())
+        Ok(replies)
     }
 
     pub(super) fn into_parts(self) -> (Reader, Writer) {

@@ -16,6 +16,7 @@ use super::resp::{self, Value};
 use super::script::Target;
 use super::time::ServerTime;
 use super::{fault, script};
+use crate::doctor::{Finding, Info, settings};
 use crate::node::{Fault, Reply};
 use crate::protocol::memory::{MemoryId, Process, Record};
 use crate::sys::mutex::lock;
@@ -76,16 +77,16 @@ impl Link {
     /// Probes a server that has just been connected to: whether it may vote, and which memory it is (R1, R2).
     async fn probe(setup: &mut Setup, peer: Option<SocketAddr>, endpoint: &Endpoint) -> Result<Link, Fault> {
         let info = setup.ask(resp::command(&["INFO"])).await?;
-        let info = info.as_str().unwrap_or_default();
-        let facts = Facts::read(info).map_err(Fault::Unfit)?;
-        if info.lines().any(|line| line.trim_end() == "loading:1") {
+        let info = Info::read(info.as_str().unwrap_or_default());
+        let facts = Facts::read(&info).map_err(Fault::Unfit)?;
+        if info.text("loading") == Some("1") {
             return Err(Fault::Loading);
         }
         let Identity {
             record,
             shortcoming,
             time,
-        } = memory::identify(setup, endpoint, &facts).await?;
+        } = memory::identify(setup, endpoint, &info, &facts).await?;
         let target = Target::new(
             &endpoint.prefix,
             endpoint.database(),
@@ -99,10 +100,10 @@ impl Link {
         ]);
         let mut replies = replies.await?.into_iter();
         let published = replies.next();
-        let mut warnings = facts.warnings();
-        warnings.extend(shortcoming);
+        let mut findings = Vec::from_iter(settings::eviction(&info));
+        findings.extend(shortcoming);
         if !matches!(published, Some(Ok(_))) {
-            warnings.push(cannot_publish_warning(&endpoint.prefix));
+            findings.push(settings::cannot_publish(&endpoint.prefix));
         }
         // Without the right to load the script, each call carries its text.
         let digest = match replies.next() {
@@ -119,7 +120,7 @@ impl Link {
             rejected_memory: endpoint.rejected_memory.clone(),
             process: facts.process,
             target,
-            warnings,
+            warnings: findings.iter().map(Finding::to_string).collect(),
             served: AtomicBool::new(false),
             changed: CancellationToken::new(),
         };
@@ -299,14 +300,6 @@ async fn in_time<T>(
             let reason = format!("no answer to the first commands within {limit}");
             Err(fault::disconnected(reason.into()))
         })
-}
-
-/// Returns the warning for a user without the right to announce releases (W2).
-fn cannot_publish_warning(prefix: &str) -> String {
-    format!(
-        "releases cannot be announced, so waiters in other processes notice them up to 16 s late; \
-         give the user +publish and &{prefix}*"
-    )
 }
 
 fn is_digest(text: &str) -> bool {

@@ -5,9 +5,10 @@ use super::endpoint::Endpoint;
 use super::fault;
 use super::probe::Facts;
 use super::resp::{self, Value};
+use crate::doctor::{self, Info};
 use crate::node::{Fault, Unfit};
 use crate::options::{RECORD_SUFFIX, VIEWS_SUFFIX};
-use crate::protocol::memory::{Durability, Finding, Look, MemoryId, Record};
+use crate::protocol::memory::{Finding, Look, MemoryId, Record};
 use crate::sys::mutex::lock;
 
 const RECORD: &str = include_str!("record.lua");
@@ -17,8 +18,8 @@ const MOST_TRIES: u32 = 8;
 
 pub(super) struct Identity {
     pub(super) record: Record,
-    /// The warning that the server may lose what it has acknowledged. `None` if it keeps everything.
-    pub(super) shortcoming: Option<String>,
+    /// Why the server may lose what it has acknowledged. `None` if it keeps everything.
+    pub(super) shortcoming: Option<doctor::Finding>,
     /// Our times before and after the node's clock was read, and its reading.
     pub(super) time: (i64, i64, i64),
 }
@@ -27,11 +28,12 @@ pub(super) struct Identity {
 pub(super) async fn identify(
     setup: &mut Setup,
     endpoint: &Endpoint,
+    info: &Info,
     facts: &Facts,
 ) -> Result<Identity, Fault> {
     let known = endpoint.run_ids.check(endpoint.number, &facts.process.run_id);
     known.map_err(Fault::Unfit)?;
-    let (durability, shortcoming) = durability(setup, facts).await;
+    let (durability, shortcoming) = doctor::settings::durability(info, &fsync_settings(setup).await);
     let new = || {
         Record::new(
             MemoryId::from(uuid::Uuid::new_v4().as_u128()),
@@ -135,41 +137,18 @@ fn nonsense() -> Fault {
     }
 }
 
-/// Returns whether the server keeps everything that it acknowledges. If that is not certain, also returns a warning.
-async fn durability(setup: &mut Setup, facts: &Facts) -> (Durability, Option<String>) {
-    const ADVICE: &str = "use appendonly yes and appendfsync always";
-    let partial = |why| (Durability::Partial, Some(why));
-    if facts.forgets {
-        return partial(format!(
-            "appendonly is off: locks are forgotten in a restart; {ADVICE}"
-        ));
-    }
+/// Returns the settings with `appendfsync` in their name. An empty list: the server does not show them.
+pub(super) async fn fsync_settings(setup: &mut Setup) -> Vec<(String, String)> {
     // The pattern also matches `no-appendfsync-on-rewrite`.
-    let settings = match setup
+    let Ok(Value::List(settings)) = setup
         .ask(resp::command(&["CONFIG", "GET", "*appendfsync*"]))
         .await
-    {
-        Ok(Value::List(settings)) => settings,
-        _ => Vec::new(),
+    else {
+        return Vec::new();
     };
-    let setting = |name| {
-        let mut pairs = settings.chunks_exact(2);
-        pairs.find(|pair| pair[0].as_str() == Some(name))?[1].as_str()
-    };
-    match (setting("appendfsync"), setting("no-appendfsync-on-rewrite")) {
-        (Some("always"), Some("yes")) => partial(format!(
-            "no-appendfsync-on-rewrite is yes: the latest locks may be forgotten in a crash; {ADVICE}, and no-appendfsync-on-rewrite no"
-        )),
-        (Some("always"), _) => (Durability::Full, None),
-        (Some(policy), _) => partial(format!(
-            "appendfsync is {policy}: the latest locks may be forgotten in a crash; {ADVICE}"
-        )),
-        (None, _) => (
-            Durability::Unknown,
-            Some(
-                "appendfsync cannot be read, so the node is left out after each restart; give the user +config|get"
-                    .to_owned(),
-            ),
-        ),
-    }
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let pairs = settings.chunks_exact(2);
+    pairs
+        .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
+        .collect()
 }

@@ -28,6 +28,7 @@
 //! | `announcements.rs` | subscriptions to announcements |
 //! | `write_probe.rs` | a write that disturbs nothing |
 //! | `inspection.rs`, `inspect.lua` | locks and their keys, for operators |
+//! | `examination.rs` | what makes a server unfit, for `src/doctor/` |
 //! | `registrations.rs`, `lists.lua` | the registered lists of nodes, for people |
 //! | `exchange.rs` | the script's encoding, for tests that run the script (feature `simulation`) |
 
@@ -40,6 +41,7 @@ mod client_info;
 mod connection;
 mod credentials;
 mod endpoint;
+mod examination;
 #[cfg(feature = "simulation")]
 pub mod exchange;
 mod fault;
@@ -75,6 +77,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use client_info::this_process;
 pub use credentials::{Credentials, CredentialsProvider};
+pub(crate) use examination::examine;
 pub use node_config::NodeConfig;
 pub(crate) use registrations::registrations;
 pub use registrations::{NodeList, Registrations};

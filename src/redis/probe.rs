@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use crate::doctor::Info;
 use crate::node::Unfit;
 use crate::protocol::memory::{MemoryId, Process};
 use crate::sys::mutex::lock;
@@ -14,15 +15,12 @@ const OLDEST_VERSION: (u32, u32) = (6, 2);
 pub(super) struct Facts {
     pub(super) process: Process,
     pub(super) version: Arc<str>,
-    eviction: Option<Arc<str>>,
-    pub(super) forgets: bool,
 }
 
 impl Facts {
     /// Reads the facts. Fails if the server is of a kind that may not vote.
-    pub(super) fn read(info: &str) -> Result<Facts, Unfit> {
-        let fields = fields(info);
-        let field = |name: &str| fields.get(name).copied();
+    pub(super) fn read(info: &Info) -> Result<Facts, Unfit> {
+        let field = |name: &str| info.text(name);
         let need = |name: &str| {
             field(name).ok_or_else(|| Unfit::Unreadable {
                 detail: format!("{name} is missing").into(),
@@ -38,15 +36,14 @@ impl Facts {
         if need("role")? != "master" {
             return Err(Unfit::Replica);
         }
-        // Valkey's `redis_version` is always 7.2.4, the Redis that it is compatible with.
-        let version = field("valkey_version").map_or_else(|| need("redis_version"), Ok)?;
+        let version = info.version().map_or_else(|| need("redis_version"), Ok)?;
         if numbers(version).is_none_or(|version| version < OLDEST_VERSION) {
             return Err(Unfit::TooOld {
                 version: version.into(),
             });
         }
         let run_id = need("run_id")?;
-        let former_master = former_master(&fields);
+        let former_master = former_master(info);
         // They become parts of the record, which is split at spaces.
         if !is_id(run_id) || !former_master.as_deref().is_none_or(is_id) {
             return Err(Unfit::Unreadable {
@@ -59,26 +56,8 @@ impl Facts {
                 former_master,
             },
             version: version.into(),
-            eviction: field("maxmemory_policy")
-                .filter(|policy| *policy != "noeviction")
-                .map(Arc::from),
-            forgets: field("aof_enabled") == Some("0"),
         })
     }
-
-    /// Returns warnings about settings under which the server may vote, but should not run.
-    pub(super) fn warnings(&self) -> Vec<String> {
-        let eviction = self.eviction.iter().map(|policy| {
-            format!("maxmemory-policy is {policy}: locks can be evicted before they expire; use noeviction")
-        });
-        eviction.collect()
-    }
-}
-
-fn fields(info: &str) -> HashMap<&str, &str> {
-    info.lines()
-        .filter_map(|line| line.trim_end().split_once(':'))
-        .collect()
 }
 
 /// Returns whether the text can be an id. Redis and Valkey use 40 hexadecimal digits; other servers may differ.
@@ -87,19 +66,16 @@ fn is_id(text: &str) -> bool {
 }
 
 /// Returns the history that a promoted server has from its former master. `None` if there is none, which is written as zeros.
-fn former_master(fields: &HashMap<&str, &str>) -> Option<Arc<str>> {
-    let history = fields.get("master_replid2")?;
-    history
-        .bytes()
-        .any(|digit| digit != b'0')
-        .then(|| (*history).into())
+fn former_master(info: &Info) -> Option<Arc<str>> {
+    let history = info.text("master_replid2")?;
+    history.bytes().any(|digit| digit != b'0').then(|| history.into())
 }
 
 /// Returns whether `INFO replication` shows a master that has taken over no other server's data since `process` was read.
 pub(super) fn is_still(info: &str, process: &Process) -> bool {
-    let fields = fields(info);
-    let former = former_master(&fields);
-    fields.get("role") == Some(&"master") && (former.is_none() || former == process.former_master)
+    let info = Info::read(info);
+    let former = former_master(&info);
+    info.text("role") == Some("master") && (former.is_none() || former == process.former_master)
 }
 
 /// Returns the major and the minor version. `None` if they are not numbers.
@@ -169,7 +145,7 @@ fn refuse_twice(entries: &HashMap<usize, Entry>, node: usize, run_id: &Arc<str>)
 mod tests {
     use super::*;
 
-    fn info(change: &[(&str, &str)]) -> String {
+    fn info(change: &[(&str, &str)]) -> Info {
         let mut fields = vec![
             ("redis_version", "7.0.15"),
             ("redis_mode", "standalone"),
@@ -189,7 +165,7 @@ mod tests {
             .iter()
             .map(|(name, value)| format!("{name}:{value}\r\n"))
             .collect();
-        format!("# Server\r\n{}\r\n", lines.concat())
+        Info::read(&format!("# Server\r\n{}\r\n", lines.concat()))
     }
 
     #[test]
@@ -197,7 +173,6 @@ mod tests {
         let facts = Facts::read(&info(&[])).unwrap();
         assert_eq!(&*facts.process.run_id, "abc");
         assert_eq!(facts.process.former_master, None);
-        assert!(facts.warnings().is_empty());
     }
 
     #[test]
@@ -247,7 +222,10 @@ mod tests {
         for (change, unfit) in cases {
             assert_eq!(Facts::read(&info(&[change])).unwrap_err(), unfit);
         }
-        assert!(matches!(Facts::read("").unwrap_err(), Unfit::Unreadable { .. }));
+        assert!(matches!(
+            Facts::read(&Info::default()).unwrap_err(),
+            Unfit::Unreadable { .. }
+        ));
     }
 
     #[test]
@@ -260,14 +238,6 @@ mod tests {
         }
         let valkey = info(&[("redis_version", "7.2.4"), ("valkey_version", "9.1.2")]);
         assert_eq!(&*Facts::read(&valkey).unwrap().version, "9.1.2");
-    }
-
-    #[test]
-    fn eviction_is_worth_a_warning_and_forgetting_is_noticed() {
-        let facts = Facts::read(&info(&[("maxmemory_policy", "allkeys-lru")])).unwrap();
-        assert!(facts.warnings()[0].contains("allkeys-lru"));
-        assert!(!facts.forgets);
-        assert!(Facts::read(&info(&[("aof_enabled", "0")])).unwrap().forgets);
     }
 
     #[test]
