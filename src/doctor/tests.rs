@@ -256,3 +256,43 @@ fn nodes_are_judged_together() {
     facts.endless.locks = vec!["a".into(), "b".into(), "c".into(), "d".into()];
     assert!(judge(&facts)[0].seen.contains("4 keys") && judge(&facts)[0].seen.ends_with("a, b, c, ..."));
 }
+
+/// The document for users has a row for each code.
+#[test]
+fn every_code_is_documented() {
+    let sources = [
+        include_str!("node.rs"),
+        include_str!("rights.rs"),
+        include_str!("set.rs"),
+        include_str!("settings.rs"),
+        include_str!("finding.rs"),
+    ];
+    let mut codes: Vec<&str> = Vec::new();
+    for source in sources {
+        for call in ["Finding::error(", "Finding::warning(", "partial("] {
+            let first = source.split(call).skip(1).map(str::trim_start);
+            codes.extend(first.filter_map(|rest| rest.strip_prefix('"')?.split('"').next()));
+        }
+    }
+    codes.extend(
+        include_str!("faults.rs")
+            .split("Unfit::")
+            .filter_map(|rest| rest.split_once("=> \"")?.1.split_once("\",\n"))
+            .map(|(code, _)| code)
+            .filter(|code| !code.contains(' ')),
+    );
+    codes.extend([
+        "not_checked",
+        "out_of_memory",
+        "no_replicas",
+        "cannot_persist",
+        "restart_guard",
+    ]);
+    assert!(codes.len() > 35, "{codes:?}");
+    let document = include_str!("../../docs/tool.md");
+    let missing: Vec<_> = codes
+        .into_iter()
+        .filter(|code| !document.contains(&format!("`{code}`")))
+        .collect();
+    assert!(missing.is_empty(), "docs/tool.md lacks {missing:?}");
+}

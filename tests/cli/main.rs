@@ -7,6 +7,7 @@ mod bench;
 mod common;
 mod config;
 mod detached;
+mod doctor;
 mod holders;
 mod interrupts;
 mod losing;
@@ -17,6 +18,8 @@ mod periods;
 mod recipes;
 mod running;
 mod schema;
+#[path = "../common/server.rs"]
+mod server;
 mod settings;
 mod signals;
 mod status;

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use serde_json::Value;
 
 pub(crate) const OK: u8 = 0;
+pub(crate) const FINDINGS: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 /// EX_UNAVAILABLE.
 pub(crate) const NO_QUORUM: u8 = 69;
@@ -69,11 +70,19 @@ pub(crate) const OF_STATUS: &str = "\
 Exit codes:
     0  a quorum of nodes gives locks (--all: every node)
     2  usage error: options, URLs, durations
-   69  no quorum of nodes is up and gives locks (restart guard, or another list of nodes is in use);
-       with --all, one node or more does not
+   69  no quorum of nodes is up and gives locks (writes are refused, restart guard, or another list
+       of nodes is in use); with --all, one node or more does not
    71  the result could not be printed
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names),
        even if there is a quorum";
+
+pub(crate) const OF_DOCTOR: &str = "\
+Exit codes:
+    0  nothing was found, or only warnings and checks that could not be made
+    1  the nodes are unfit: findings of severity \"error\"; with --strict, any finding
+    2  usage error: options, URLs, durations
+   69  no quorum of nodes is in reach
+   71  the result could not be printed";
 
 pub(crate) const OF_LOCKS: &str = "\
 Exit codes:

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `args/`, `usage.rs` | the command line, and wrong ones |
 //! | `settings.rs`, `config.rs` | options from variables and from the configuration file |
-//! | `run.rs`, `detached.rs`, `status.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `bench/`, `testbed.rs` | one subcommand each |
+//! | `run.rs`, `detached.rs`, `status.rs`, `doctor.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `bench/`, `testbed.rs` | one subcommand each |
 //! | `manual.rs` | completions and manual pages |
 //! | `nodes.rs`, `credentials.rs` | the nodes, and how to connect to them |
 //! | `locking.rs`, `acquire.rs` | acquires a lock, and reports why it waits |
@@ -26,6 +26,7 @@ mod command;
 mod config;
 mod credentials;
 mod detached;
+mod doctor;
 mod end;
 mod event;
 mod exit;
@@ -107,6 +108,7 @@ fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
             Command::Extend(extend) => detached::extend(extend.handle, report).await.map(End::Code),
             Command::Release(release) => detached::release(release.handle, report).await.map(End::Code),
             Command::Status(status) => status::status(status, report).await.map(End::Code),
+            Command::Doctor(doctor) => doctor::doctor(doctor, report).await.map(End::Code),
             Command::Members(members) => members::members(members, report).await.map(End::Code),
             Command::Show(show) => show::show(show, report).await.map(End::Code),
             Command::Locks(locks) => locks::locks(locks, report).await.map(End::Code),

@@ -11,15 +11,15 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub(crate) use holding::{Acquire, Extend, Handle, Recipient, Release, Run};
-pub(crate) use operating::{Break, Locks, Members, Show, Status};
+pub(crate) use operating::{Break, Doctor, Locks, Members, Show, Status};
 pub(crate) use shared::{Existing, Locking, Nodes, Wait};
 pub(crate) use shell::{Completions, Man};
 pub(crate) use trials::{Bench, Testbed};
 
+use crate::exit;
+
 /// Options that name other nodes than those of a testbed, or their passwords.
 const OTHER_NODES: [&str; 3] = ["node", "password_file", "credentials_command"];
-
-use crate::exit;
 
 /// Runs commands under a lock held on a quorum of independent Redis or Valkey masters (Redlock).
 #[derive(Debug, Parser)]
@@ -42,6 +42,7 @@ pub(crate) enum Command {
     Extend(Extend),
     Release(Release),
     Status(Status),
+    Doctor(Doctor),
     Locks(Locks),
     Show(Show),
     Break(Break),
@@ -70,6 +71,6 @@ pub(crate) struct Output {
 impl Command {
     /// Returns whether the result contains warnings about nodes' settings. The log then leaves them out.
     pub(crate) fn shows_settings(&self) -> bool {
-        matches!(self, Command::Status(_) | Command::Bench(_))
+        matches!(self, Command::Status(_) | Command::Doctor(_) | Command::Bench(_))
     }
 }

@@ -9,6 +9,8 @@ use crate::exit;
 
 /// Show which nodes are up, and why the others are not
 ///
+/// Writes a key that expires to each node, to see whether the node accepts writes, and deletes it.
+///
 /// Exits with 0 if a quorum of nodes gives locks; with 69 if not, or not yet (restart guard); with 78 if any node may not vote,
 /// even if there is a quorum. Nodes have a quarter of a second more than the quorum to answer.
 #[derive(Debug, Args)]
@@ -22,6 +24,29 @@ pub(crate) struct Status {
     /// How long a node gives no locks after its memory began: as for run, or run's --ttl if that is longer [default: 30s]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
+}
+
+/// Say everything that makes the nodes unfit for locks, and what to do about it
+///
+/// Checks settings, rights, real writes, memory, disks, speed, clocks, replicas, sentinels, hosts, the lists of nodes in use, and
+/// locks that never expire. What the user may not see is reported as not checked.
+///
+/// Takes no lock, and registers no list of nodes. Writes keys that expire within ten seconds, and deletes them. Creates a node's
+/// record if there is none, which starts the guard of a new set.
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_DOCTOR)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) existing: Existing,
+    /// The TTL of your locks, from 10ms to 365days. A node may take a tenth of it to answer
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Duration,
+    /// How long a node gives no locks after its memory began: as for run [default: 30s, or --ttl if that is longer]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
+    pub(crate) guard_window: Option<Duration>,
+    /// Exit with 1 for any finding: also for warnings, and for what could not be checked
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 /// List the locks on the nodes: who holds them, since when, for how long, on how many nodes

@@ -1,0 +1,124 @@
+//! `quorlock doctor`: says everything that makes the nodes unfit for locks.
+
+use std::fmt::Write as _;
+
+use quorlock::{CheckUp, CheckedNode, Finding, Severity};
+use serde_json::{Value, json};
+
+use crate::args::Doctor;
+use crate::exit::{self, Failure};
+use crate::report::{Report, escape_control_characters};
+use crate::{nodes, out};
+
+pub(crate) async fn doctor(arguments: Doctor, report: &Report) -> Result<u8, Failure> {
+    let existing = &arguments.existing;
+    let urls = nodes::urls(&existing.nodes)?;
+    let mut builder = nodes::builder(&existing.nodes, &urls)?
+        .key_prefix(&existing.key_prefix)
+        .ttl(arguments.ttl);
+    if let Some(window) = arguments.guard_window {
+        builder = builder.guard_window(window.max(arguments.ttl));
+    }
+    let found = builder
+        .check_up()
+        .await
+        .map_err(|error| nodes::not_connected(&error))?;
+    out::print(report, || document(&found), || text(&found))?;
+    Ok(code(&found, arguments.strict))
+}
+
+fn count(found: &CheckUp, severity: Severity) -> usize {
+    let findings = found.findings.iter();
+    findings.filter(|finding| finding.severity == severity).count()
+}
+
+fn code(found: &CheckUp, strict: bool) -> u8 {
+    match () {
+        () if !found.has_quorum_in_reach() => exit::NO_QUORUM,
+        () if count(found, Severity::Error) > 0 => exit::FINDINGS,
+        () if strict && !found.findings.is_empty() => exit::FINDINGS,
+        () => exit::OK,
+    }
+}
+
+fn document(found: &CheckUp) -> Value {
+    let node = |node: &CheckedNode| json!({"node": &*node.name, "version": node.version, "in_reach": node.is_in_reach});
+    let finding = |finding: &Finding| {
+        json!({
+            "code": finding.code, "severity": finding.severity.name(), "node": finding.node.as_deref(),
+            "seen": finding.seen, "advice": finding.advice,
+        })
+    };
+    let nodes: Vec<_> = found.nodes.iter().map(node).collect();
+    let findings: Vec<_> = found.findings.iter().map(finding).collect();
+    json!({
+        "nodes": nodes, "findings": findings, "quorum": nodes::quorum(found.nodes.len()),
+        "quorum_in_reach": found.has_quorum_in_reach(), "errors": count(found, Severity::Error),
+        "warnings": count(found, Severity::Warning), "unknown": count(found, Severity::Unknown),
+    })
+}
+
+fn text(found: &CheckUp) -> String {
+    let mut text = String::new();
+    for node in &found.nodes {
+        let version = node
+            .version
+            .as_ref()
+            .map(|version| format!(" (version {version})"));
+        let heading = format!("{}{}", node.name, version.unwrap_or_default());
+        group(&mut text, &heading, found, Some(&node.name));
+    }
+    group(&mut text, "all nodes", found, None);
+    let _ = writeln!(text, "{}", verdict(found));
+    text
+}
+
+/// Writes the findings about a node, or about the set, under a heading. Writes nothing if there are none.
+fn group(text: &mut String, heading: &str, found: &CheckUp, node: Option<&str>) {
+    let mut findings = found
+        .findings
+        .iter()
+        .filter(|finding| finding.node.as_deref() == node)
+        .peekable();
+    if findings.peek().is_none() {
+        return;
+    }
+    let _ = writeln!(text, "{}", escape_control_characters(heading));
+    for finding in findings {
+        let seen = escape_control_characters(&finding.seen);
+        let advice = escape_control_characters(&finding.advice);
+        let _ = writeln!(text, "  {}: {seen} [{}]", finding.severity.name(), finding.code);
+        let _ = writeln!(text, "    {advice}");
+    }
+}
+
+fn verdict(found: &CheckUp) -> String {
+    let plural = |count: usize, thing: &str| match count {
+        1 => format!("1 {thing}"),
+        count => format!("{count} {thing}s"),
+    };
+    let counted = |severity, thing| {
+        Some(count(found, severity))
+            .filter(|count| *count > 0)
+            .map(|count| plural(count, thing))
+    };
+    let mut found_words: Vec<String> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
+        .into_iter()
+        .filter_map(|(severity, thing)| counted(severity, thing))
+        .collect();
+    if found_words.is_empty() {
+        found_words.push("nothing found".to_owned());
+    }
+    let nodes = nodes::counted(found.nodes.len());
+    let unchecked =
+        counted(Severity::Unknown, "thing").map(|things| format!("; {things} could not be checked"));
+    let out_of_reach = match found.has_quorum_in_reach() {
+        true => "",
+        false => "; NO QUORUM IS IN REACH",
+    };
+    let words = found_words.join(", ");
+    format!(
+        "{words} on {nodes}{}{out_of_reach}",
+        unchecked.unwrap_or_default()
+    )
+}
