@@ -220,6 +220,7 @@ fn disk(server: &ServerFacts, budget: Duration) -> Option<Finding> {
             "the disk was too slow {} (aof_delayed_fsync)",
             counted(delayed, "time")
         );
+        let advice = format!("{advice}; CONFIG RESETSTAT forgets it");
         return Some(Finding::warning("slow_disk", seen, advice));
     }
     let Some(delays) = &server.delays else {

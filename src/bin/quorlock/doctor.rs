@@ -60,30 +60,50 @@ fn document(found: &CheckUp) -> Value {
 
 fn text(found: &CheckUp) -> String {
     let mut text = String::new();
+    let is_shared = |finding: &Finding| {
+        found.nodes.len() > 1 && finding.node.is_some() && is_on_each_node(found, finding)
+    };
     for node in &found.nodes {
         let version = node
             .version
             .as_ref()
             .map(|version| format!(" (version {version})"));
         let heading = format!("{}{}", node.name, version.unwrap_or_default());
-        group(&mut text, &heading, found, Some(&node.name));
+        let is_own = |finding: &&Finding| finding.node.as_ref() == Some(&node.name) && !is_shared(finding);
+        group(&mut text, &heading, found.findings.iter().filter(is_own));
     }
-    group(&mut text, "all nodes", found, None);
+    let first = found.nodes.first().map(|node| &node.name);
+    let on_each = |finding: &&Finding| finding.node.as_ref() == first && is_shared(finding);
+    group(&mut text, "each node", found.findings.iter().filter(on_each));
+    let of_set = |finding: &&Finding| finding.node.is_none();
+    group(
+        &mut text,
+        "the set of nodes",
+        found.findings.iter().filter(of_set),
+    );
     let _ = writeln!(text, "{}", verdict(found));
     text
 }
 
-/// Writes the findings about a node, or about the set, under a heading. Writes nothing if there are none.
-fn group(text: &mut String, heading: &str, found: &CheckUp, node: Option<&str>) {
-    let mut findings = found
-        .findings
-        .iter()
-        .filter(|finding| finding.node.as_deref() == node)
-        .peekable();
-    if findings.peek().is_none() {
-        return;
+/// Returns whether the same was found on all nodes.
+fn is_on_each_node(found: &CheckUp, finding: &Finding) -> bool {
+    let has_it = |node: &CheckedNode| {
+        let mut findings = found.findings.iter();
+        findings.any(|other| {
+            let is_same =
+                (other.code, &other.seen, &other.advice) == (finding.code, &finding.seen, &finding.advice);
+            other.node.as_ref() == Some(&node.name) && is_same
+        })
+    };
+    found.nodes.iter().all(has_it)
+}
+
+/// Writes findings under a heading. Writes nothing if there are none.
+fn group<'a>(text: &mut String, heading: &str, findings: impl Iterator<Item = &'a Finding>) {
+    let mut findings = findings.peekable();
+    if findings.peek().is_some() {
+        let _ = writeln!(text, "{}", escape_control_characters(heading));
     }
-    let _ = writeln!(text, "{}", escape_control_characters(heading));
     for finding in findings {
         let seen = escape_control_characters(&finding.seen);
         let advice = escape_control_characters(&finding.advice);

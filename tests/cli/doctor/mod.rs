@@ -96,7 +96,7 @@ async fn the_words_are_grouped_by_node_and_end_in_a_verdict() {
     );
     assert_eq!(
         (lines[3], lines[lines.len() - 1]),
-        ("all nodes", "1 error, 1 warning on 1 node")
+        ("the set of nodes", "1 error, 1 warning on 1 node")
     );
     set(node, &[("maxmemory", "0")]).await;
     let output = finish(with(&testbed.urls(), &["doctor", "--ttl", "1ms"])).await;

@@ -3,6 +3,7 @@
 use quorlock::testbed::{TestNode, Testbed};
 
 use super::{ON_ONE_HOST, finds, recommended, tell};
+use crate::support::{finish, text, with};
 
 /// Creates a user on each node. The first node's lacks something.
 async fn user(testbed: &Testbed, rights: &[&str], lacks: &[&str]) -> Vec<String> {
@@ -89,6 +90,14 @@ async fn with_the_recommended_rights_nothing_is_wrong() {
         "{told:#}"
     );
     finds("the same, strictly", &urls, &["--strict"], 1, &expected).await;
+    // The same on all nodes, so it is shown once.
+    let shown = text(&finish(with(&urls, &["doctor"])).await.stdout);
+    assert_eq!(shown.matches("+latency|latest").count(), 1, "{shown}");
+    assert!(
+        shown.starts_with("each node\n")
+            && shown.ends_with("1 warning on 5 nodes; 15 things could not be checked\n"),
+        "{shown}"
+    );
 }
 
 /// The doctor cannot look into the database, so all that it can tell is this right.
