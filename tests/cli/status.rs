@@ -3,7 +3,7 @@
 use quorlock::testbed::Testbed;
 use serde_json::Value as Json;
 
-use crate::support::{finish, text, with};
+use crate::support::{eventually, finish, text, with};
 use crate::testbed;
 
 /// Runs `status`. Returns its exit code and its document.
@@ -53,6 +53,31 @@ async fn nodes_that_refuse_writes_are_no_quorum() {
         set(&testbed, 2, setting, usual).await;
     }
     assert_eq!(status(&urls, &[]).await.0, Some(0));
+}
+
+/// The disk of a quorum of nodes is not writable.
+#[tokio::test]
+async fn nodes_that_cannot_persist_are_no_quorum() {
+    let testbed = testbed().await;
+    for node in &testbed.nodes()[..2] {
+        // A snapshot cannot replace this folder.
+        std::fs::create_dir_all(node.folder().join("data/dump.rdb/in-the-way")).unwrap();
+        assert!(!node.command(&["BGSAVE"]).await.unwrap().is_error());
+        eventually("the snapshot has failed", async || {
+            let info = node.command(&["INFO", "persistence"]).await.unwrap();
+            info.as_str().unwrap().contains("rdb_last_bgsave_status:err")
+        })
+        .await;
+    }
+    set(&testbed, 2, "save", "3600 1").await;
+    let (code, told) = status(&testbed.urls(), &[]).await;
+    assert_eq!((code, &told["ready"]), (Some(69), &1.into()), "{told}");
+    for node in &told["nodes"].as_array().unwrap()[..2] {
+        assert_eq!(
+            (&node["up"], &node["reason"]),
+            (&true.into(), &"cannot_persist".into())
+        );
+    }
 }
 
 /// The write of `status` leaves nothing, and a user without the right to write is told.
