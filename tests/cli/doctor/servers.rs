@@ -60,6 +60,12 @@ async fn servers_that_are_no_masters_of_their_own_are_found() {
         &["0 restart_guard", ON_ONE_HOST],
     )
     .await;
+
+    // As if one node's data had been copied to another.
+    let record = tell(&testbed.nodes()[1], &["GET", "quorlock:#node"]).await;
+    tell(&testbed.nodes()[2], &["SET", "quorlock:#node", &record]).await;
+    let copied = ["0 restart_guard", "2 copied_data", "2 restart_guard", ON_ONE_HOST];
+    finds("copied data", &urls, &[], 0, &copied).await;
 }
 
 #[tokio::test]

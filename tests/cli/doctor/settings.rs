@@ -82,6 +82,18 @@ async fn states_that_are_wrong_are_found() {
     set(node, &[("maxmemory", "0")]).await;
     tell(node, &["DEL", "filling"]).await;
 
+    // The doctor's own connection is the 27th of 30. It has never more than three.
+    set(node, &[("maxclients", "30")]).await;
+    let client = redis::Client::open(node.url()).unwrap();
+    let mut open = Vec::new();
+    for _ in 0..26 {
+        open.push(client.get_multiplexed_async_connection().await.unwrap());
+    }
+    let full = ["0 connections_nearly_full", ON_ONE_HOST];
+    finds("many connections", &urls, &[], 0, &full).await;
+    drop(open);
+    set(node, &[("maxclients", "10000")]).await;
+
     // A snapshot cannot replace this folder.
     let obstacle = node.folder().join("data/dump.rdb");
     let _ = fs::remove_file(&obstacle);
