@@ -97,7 +97,10 @@ async fn with_nodes(
         None => run_command(arguments, None, guard, &lease, times, signals, report).await,
         Some(period) => once_per(arguments, period, guard, &lease, times, signals, report).await,
     };
-    let lost = matches!(outcome, Ok(Outcome::Lost));
+    let lost = match &outcome {
+        Ok(outcome) => matches!(outcome, Outcome::Lost),
+        Err(failure) => failure.code == exit::LOST,
+    };
     let released = lease.release().await;
     // A loss has been reported already.
     if !lost {
@@ -134,6 +137,7 @@ async fn once_per(
         Ok(is_done) => is_done,
         Err(signal) => return Ok(Outcome::Ended(End::by(signal))),
     };
+    still_held(lease, times).await?;
     let is_done = is_done.map_err(|error| {
         let what = format!("it is not known whether {resource} is done, so the command was not run: {error}");
         Failure::new(exit::NO_QUORUM, what)
@@ -151,6 +155,18 @@ async fn once_per(
         mark(lease, period, report).await;
     }
     Ok(outcome)
+}
+
+/// Fails if the lease has no time left for a command: this process may have been stopped.
+async fn still_held(lease: &Lease, times: Times) -> Result<(), Failure> {
+    if lease.remaining() > times.lead() {
+        return Ok(());
+    }
+    let lost = lease.expiring(times.lead()).await;
+    Err(Failure::new(
+        exit::LOST,
+        format!("the command was not run: {lost}"),
+    ))
 }
 
 /// Marks the period as done. Tries again as long as the lease is held. The first failure tells more than that of a lost lease.
@@ -230,16 +246,7 @@ async fn run_command(
     if arguments.hide_nodes {
         environment.extend([(nodes::NODES, None), (nodes::CREDENTIALS_COMMAND, None)]);
     }
-    // This process may have been stopped since.
-    if lease.remaining() <= times.lead() {
-        let lost = lease.expiring(times.lead()).await;
-        report.event(&Event::Lost {
-            lost: &lost,
-            deadline: lease.deadline(),
-            paused: None,
-        });
-        return Ok(Outcome::Lost);
-    }
+    still_held(lease, times).await?;
     let mut job = Job::start(&arguments.command, &environment, arguments.signal, guard).await?;
     // Only now: a command that was not run needs no minimum. The TTL of the lease is in whole milliseconds.
     let least = arguments.min_hold.min(lease.ttl());
