@@ -326,7 +326,7 @@ impl RedlockBuilder {
         self.open(GRACE).await
     }
 
-    /// Does the same. Once a quorum is up, the other nodes have `grace` to answer.
+    /// Connects as [`connect_without_quorum`](Self::connect_without_quorum) does. Once a quorum is up, the other nodes have `grace` to answer.
     async fn open(self, grace: Duration) -> Result<(Redlock, Option<ConnectError>), ConnectError> {
         let runtime = Runtime::current_with_io()?;
         let timeout = self.connect_timeout;

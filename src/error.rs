@@ -304,7 +304,7 @@ impl fmt::Display for LossReason {
 #[must_use = "the lease may have been lost before it was released"]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// A quorum still held the key, and deleted it.
+    /// A quorum still held the key, and deleted it, or lets it expire after the minimum hold.
     Released,
     /// The lease had ended before: the deadline had passed, or a quorum no longer knew it.
     AlreadyGone,
@@ -322,7 +322,7 @@ impl fmt::Display for ReleaseOutcome {
     }
 }
 
-/// It is not known whether a resource's work is done in a period, or the period was not marked.
+/// It is not known whether a resource's work is done in a period, or the period was not marked as done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeriodError {

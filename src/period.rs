@@ -19,7 +19,7 @@ pub struct Period {
     length_ms: u64,
 }
 
-/// What nodes keep of the last period that is done (L5).
+/// What nodes keep of the last period that is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DoneMark {
     /// The end of the period, in milliseconds since 1970.
@@ -44,7 +44,7 @@ impl Period {
         })
     }
 
-    /// Returns the period of the same length that contains `moment`, or this one if that is later.
+    /// Returns the later of two periods: this one, and the one of the same length that contains `moment`.
     #[must_use]
     pub fn or_later(&self, moment: SystemTime) -> Period {
         let other = Period::containing(moment, self.length()).unwrap_or(*self);
@@ -78,7 +78,7 @@ impl Period {
 
     /// Returns the last mark of this length that can be right at `now`: that of the next period, for the clock of its client may be
     /// ahead.
-    pub(crate) fn last_mark(&self, now: SystemTime) -> DoneMark {
+    pub(crate) fn latest_plausible_mark(&self, now: SystemTime) -> DoneMark {
         let DoneMark { end_ms, length_ms } = self.or_later(now).mark();
         DoneMark {
             end_ms: end_ms + length_ms,
@@ -88,7 +88,7 @@ impl Period {
 
     /// Returns whether a mark says, at `now`, that this period or a later one is done.
     pub(crate) fn is_done_by(&self, mark: DoneMark, now: SystemTime) -> bool {
-        let (first, last) = (self.mark(), self.last_mark(now));
+        let (first, last) = (self.mark(), self.latest_plausible_mark(now));
         mark.length_ms == first.length_ms && (first.end_ms..=last.end_ms).contains(&mark.end_ms)
     }
 }
@@ -197,7 +197,9 @@ mod tests {
         let far = UNIX_EPOCH + Duration::from_secs(1 << 62);
         for length in [second, DAY, 365 * DAY] {
             let late = Period::containing(far, length).unwrap();
-            assert!(late.start() <= since_1970(LATEST_MILLIS) && late.last_mark(far).end_ms < 1 << 53);
+            assert!(
+                late.start() <= since_1970(LATEST_MILLIS) && late.latest_plausible_mark(far).end_ms < 1 << 53
+            );
         }
     }
 }

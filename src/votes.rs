@@ -35,7 +35,7 @@ impl NodeVote {
 pub(crate) fn vote(answer: &Result<Reply, Fault>) -> Vote {
     match answer {
         Ok(Reply::Granted { .. } | Reply::Raised { .. } | Reply::Extended) => Vote::Yes,
-        Ok(Reply::Released { .. } | Reply::Done { .. } | Reply::Announced) => Vote::Yes,
+        Ok(Reply::Released { .. } | Reply::Mark { .. } | Reply::Announced) => Vote::Yes,
         Ok(Reply::Held { .. } | Reply::Missing | Reply::Foreign) => Vote::No,
         Err(_) => Vote::Fault,
     }

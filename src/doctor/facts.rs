@@ -53,8 +53,8 @@ pub(crate) struct NodeFacts {
 
 #[derive(Debug, Default)]
 pub(crate) struct ServerFacts {
-    /// The machine's address. All addresses of this machine are the same.
-    pub(crate) host: Arc<str>,
+    /// The server's IP address, or one name for all addresses of this machine. `None` if it is not known.
+    pub(crate) host: Option<Arc<str>>,
     /// Addresses of the node's name that lead to another server.
     pub(crate) elsewhere: Vec<String>,
     /// `None` if the server does not show it to this user.

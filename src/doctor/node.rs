@@ -190,8 +190,8 @@ fn speed(server: &ServerFacts, node: &NodeFacts, budget: Duration) -> Option<Fin
             shown(budget)
         );
         return Some(match took < budget {
-            true => Finding::warning("slow_node", seen, advice),
-            false => Finding::error("slow_node", seen, advice),
+            true => Finding::warning("slow_answers", seen, advice),
+            false => Finding::error("slow_answers", seen, advice),
         });
     }
     let written = *node.write.as_ref().ok()?;

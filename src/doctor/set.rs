@@ -48,8 +48,10 @@ fn hosts(facts: &SetFacts) -> Vec<Finding> {
     let mut hosts: BTreeMap<&Arc<str>, Vec<&str>> = BTreeMap::new();
     for node in &facts.nodes {
         // A server that is there twice was told.
-        if let (Ok(server), false) = (&node.server, matches!(node.down, Some(Fault::Unfit(_)))) {
-            hosts.entry(&server.host).or_default().push(&node.name);
+        let is_told = matches!(node.down, Some(Fault::Unfit(_)));
+        let host = node.server.as_ref().ok().and_then(|server| server.host.as_ref());
+        if let Some(host) = host.filter(|_| !is_told) {
+            hosts.entry(host).or_default().push(&node.name);
         }
     }
     let shared = hosts.into_iter().filter(|(_, nodes)| nodes.len() > 1);
@@ -119,7 +121,7 @@ fn lists(facts: &SetFacts) -> Vec<Finding> {
         Some(conflict) => {
             let theirs = shown(&conflict.theirs);
             let seen = format!("clients use another list of nodes than this one: {theirs}");
-            findings.push(Finding::error("other_list", seen, advice));
+            findings.push(Finding::error("other_list_of_nodes", seen, advice));
         }
         None if several => findings.push(Finding::warning(
             "several_names",

@@ -29,7 +29,7 @@ pub(crate) fn durability(info: &Info, fsync: &[(String, String)]) -> (Durability
         ),
         (Some("always"), _) => (Durability::Full, None),
         (Some(policy), _) => partial(
-            "appendfsync",
+            "appendfsync_not_always",
             format!("appendfsync is {policy}: the latest locks may be forgotten in a crash"),
             ADVICE,
         ),
@@ -93,7 +93,7 @@ mod tests {
                 "aof_enabled:1",
                 &[("appendfsync", "everysec")],
                 Durability::Partial,
-                Some("appendfsync"),
+                Some("appendfsync_not_always"),
             ),
             (
                 "aof_enabled:1",

@@ -33,7 +33,7 @@ fn set() -> SetFacts {
         left_out: None,
         write: Ok(Duration::from_millis(2)),
         server: Ok(ServerFacts {
-            host: format!("h{number}").into(),
+            host: Some(format!("h{number}").into()),
             memory: Some(MemoryId::from(number)),
             ..server()
         }),
@@ -105,8 +105,8 @@ fn a_slow_server_is_judged_by_the_budget() {
         |event: &str, millis| with_server(|server| server.delays = Some(vec![(event.to_owned(), millis)]));
     for (facts, expected) in [
         (answers_in(300), None),
-        (answers_in(301), Some(("slow_node", Severity::Warning))),
-        (answers_in(3_000), Some(("slow_node", Severity::Error))),
+        (answers_in(301), Some(("slow_answers", Severity::Warning))),
+        (answers_in(3_000), Some(("slow_answers", Severity::Error))),
         (writes_in(1_000), None),
         (writes_in(1_001), Some(("slow_write", Severity::Warning))),
         (delayed_by("aof-fsync-always", 1_000), None),
@@ -166,7 +166,7 @@ fn a_fault_is_told_once_and_lacking_rights_by_name() {
     let facts = with_node(|node| {
         node.write = Err(forbidden());
         node.server = Ok(ServerFacts {
-            host: "h1".into(),
+            host: Some("h1".into()),
             lacks: vec![of_announcing],
             ..server()
         });
@@ -185,7 +185,7 @@ fn a_fault_is_told_once_and_lacking_rights_by_name() {
             with_node(|node| {
                 node.write = Err(forbidden());
                 node.server = Ok(ServerFacts {
-                    host: "h1".into(),
+                    host: Some("h1".into()),
                     lacks: vec![lack],
                     ..server()
                 });
@@ -197,7 +197,7 @@ fn a_fault_is_told_once_and_lacking_rights_by_name() {
                 let info = Info::read(&format!("{INFO}\nrdb_last_bgsave_status:err"));
                 node.write = Err(Fault::CannotPersist);
                 node.server = Ok(ServerFacts {
-                    host: "h1".into(),
+                    host: Some("h1".into()),
                     info: Some(info),
                     ..server()
                 });

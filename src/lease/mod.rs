@@ -77,12 +77,12 @@ impl Lease {
         }
     }
 
-    /// Keeps the lock for at least this time after the acquire began, as [`min_hold`](crate::LockRequest::min_hold) does. For work
-    /// that may turn out not to be due: call this when it starts. Does nothing once the lease has ended.
+    /// Keeps the lock for at least this time, as [`LockRequest::min_hold`](crate::LockRequest::min_hold) does. For work that may turn
+    /// out not to be due: call this when it starts. Does nothing once the lease has ended.
     ///
     /// # Errors
     /// [`ConfigError::MinHold`] if it is longer than the TTL.
-    pub fn keep_for(&self, least: Duration) -> Result<(), ConfigError> {
+    pub fn min_hold(&self, least: Duration) -> Result<(), ConfigError> {
         let state = &self.handle.state;
         let ttl = state.settings.ttl;
         if least > ttl {

@@ -15,10 +15,11 @@ const BUDGET: Duration = Duration::from_secs(1);
 
 impl LeaseHandle {
     /// Asks the nodes whether this resource's work is [marked as done](Self::mark_done) in `period`, or in a later one of the same
-    /// length. Takes one round trip to the slowest node that answers within a node budget.
+    /// length. Waits for all nodes, each for a node budget or a second (the TTL, if that is shorter), whichever is longer. If some
+    /// nodes lack the mark, sets it there, which takes as long again.
     ///
-    /// Ask under the lock: as long as the lease is held, no other holder marks a period. The mark is lost if every node loses
-    /// its data that has it, and a period after its end. It is replaced by a mark of another length: use one length per resource.
+    /// Ask under the lock: as long as the lease is held, no other holder marks a period. The mark is lost if every node that has
+    /// it loses its data. It expires one period after its end. A mark of another length replaces it: use one length per resource.
     ///
     /// # Errors
     /// [`PeriodError`] if no quorum of nodes answers that it has the lock, and none of them has the mark.
@@ -30,7 +31,7 @@ impl LeaseHandle {
         let round = ask(&self.state, None).await;
         let marks: Vec<Option<DoneMark>> = (0..round.answers().len())
             .filter_map(|node| match round.reply(node) {
-                Some(Reply::Done { mark }) => Some(mark.filter(|mark| period.is_done_by(*mark, now))),
+                Some(Reply::Mark { mark }) => Some(mark.filter(|mark| period.is_done_by(*mark, now))),
                 _ => None,
             })
             .collect();
@@ -67,7 +68,7 @@ async fn mark_all(lease: &LeaseState, period: Period, mark: DoneMark) -> Result<
     let set = SetMark {
         mark,
         ttl: mark.ttl(now),
-        last_ms: period.last_mark(now).end_ms,
+        latest_plausible_ms: period.latest_plausible_mark(now).end_ms,
     };
     let votes = ask(lease, Some(set)).await.votes();
     match votes.yes() >= votes.quorum() {
@@ -80,7 +81,7 @@ async fn mark_all(lease: &LeaseState, period: Period, mark: DoneMark) -> Result<
 async fn ask(lease: &LeaseState, set: Option<SetMark>) -> Round {
     let settings = &lease.settings;
     let budget = settings.node_budget.max(settings.ttl.min(BUDGET));
-    let mut round = lease.ask(Action::Done { set }, budget);
+    let mut round = lease.ask(Action::Mark { set }, budget);
     round.settle(|_| false).await;
     round
 }

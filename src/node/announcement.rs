@@ -25,7 +25,7 @@ pub enum ReleaseKind {
     /// Another task of the same process takes it next. If it does not, any process may.
     HandedOver,
     /// An attempt failed or was cancelled: the lock was hardly held, if at all. Or it stays held for its minimum, and expires
-    /// earlier than waiters know. Waiters keep to their back-off.
+    /// earlier than waiters know. A waiter asks once more, after its current back-off.
     Abandoned,
 }
 

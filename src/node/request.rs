@@ -69,7 +69,7 @@ pub enum Action {
         keep_until: Option<Instant>,
     },
     /// If the key holds the owner token, return the mark of the last period in which the resource's work was done.
-    Done {
+    Mark {
         /// The mark to set first. `None` only reads.
         set: Option<SetMark>,
     },
@@ -84,9 +84,9 @@ pub struct SetMark {
     pub mark: DoneMark,
     /// How long the node keeps it.
     pub ttl: Duration,
-    /// A mark of the same length that ends later stays, up to this end, in milliseconds since 1970. One that ends later than that
-    /// comes from a clock that was wrong.
-    pub last_ms: u64,
+    /// The latest plausible end, in milliseconds since 1970. A stored mark of the same length that ends later than the new one
+    /// stays, up to this end. One that ends later than that comes from a clock that was wrong.
+    pub latest_plausible_ms: u64,
 }
 
 /// How a node counts the grants of a resource.
@@ -129,15 +129,15 @@ pub enum Reply {
         /// Whether any subscriber received the announcement.
         notified: bool,
     },
-    /// Done: the key is ours.
-    Done {
+    /// Mark: the key is ours.
+    Mark {
         /// The mark that is there now. `None` if there is none.
         mark: Option<DoneMark>,
     },
     /// Announce: done, or not allowed.
     Announced,
-    /// Raise, extend, release or done: there is no such key. Raise: or there is no counter.
+    /// Raise, extend, release or mark: there is no such key. Raise: or there is no counter.
     Missing,
-    /// Raise, extend, release or done: the key holds another token.
+    /// Raise, extend, release or mark: the key holds another token.
     Foreign,
 }

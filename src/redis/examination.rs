@@ -77,7 +77,7 @@ async fn examine_one(node: &NodeConfig, prefix: &str, limit: Duration) -> Result
         }
     }
     Ok(ServerFacts {
-        host: host(&config, peer.map(|peer| peer.ip())),
+        host: Some(host(&config, peer.map(|peer| peer.ip()))),
         elsewhere,
         info,
         fsync: memory::fsync_settings(&mut setup).await,
@@ -93,7 +93,6 @@ async fn examine_one(node: &NodeConfig, prefix: &str, limit: Duration) -> Result
 
 fn without_database() -> ServerFacts {
     ServerFacts {
-        host: "an unknown host".into(),
         lacks: vec![Lack {
             name: SELECT.to_owned(),
             need: Need::Locks,

@@ -12,8 +12,8 @@
 --                                                           the counter, or zero; the announcement (script.rs), or nothing
 --   k  keep     as r, but let the key expire earlier instead of deleting it
 --                                                           the counter, or zero; for how long (ms); the announcement
---   d  done     read the mark, if the key is ours; set it, unless it is later
---                                                           the mark's end, or zero; its length, life (ms); the last end
+--   d  done     return the mark, if the key is ours; first store the given one, unless the stored one ends later
+--                                      the end of the mark, or zero; its length, its life (ms); the latest plausible end
 --   w  wait      announce that a process waits. The whole string is the announcement (script.rs), without an owner token
 --
 -- The last entry of KEYS is the node's record. The last entry of ARGV is the record's beginning as the client knows it (34
@@ -26,7 +26,7 @@
 -- A counter has the lock's name with COUNTER behind it, a mark (L5) DONE_MARK. They are not in KEYS, as a cluster would require:
 -- nodes are in no cluster, and each argument takes the client time.
 --
--- The answer has one entry for each request: the counter that was counted or raised; {end, length} of the mark, or DONE if there is none; NOTIFIED if a listener received the
+-- The answer has one entry for each request: the counter that was counted or raised; {end, length} of the mark, or DONE without one; NOTIFIED if a listener received the
 -- announcement; another of the numbers below; {remaining ms, token} if another token holds the key; or an error's text. If the
 -- node's time was read, it follows in microseconds. Errors are caught one by one, so that no request spoils the others.
 --
@@ -213,19 +213,19 @@ for i = 1, last - 1 do
       if type(there) == 'table' then
         reply = there.err:gsub('^WRONGTYPE.*', 'ERR the key ' .. mark .. ' holds other data than a mark')
       else
-        local last, length = (there or ''):match('^(%d+):(%d+)$')
+        local stored_end, length = (there or ''):match('^(%d+):(%d+)$')
         -- More digits than a moment has are no mark.
-        if not last or #last > 15 or #length > 15 then last, length = '0', '0' end
-        last, length = last + 0, length + 0
+        if not stored_end or #stored_end > 15 or #length > 15 then stored_end, length = '0', '0' end
+        stored_end, length = stored_end + 0, length + 0
         local to, its_length = item:sub(38, 53) + 0, item:sub(54, 69) + 0
-        local is_later = length == its_length and last > to and last <= item:sub(86, 101) + 0
+        local is_later = length == its_length and stored_end > to and stored_end <= item:sub(86, 101) + 0
         local set
         if to > 0 and not is_later then
-          last, length = to, its_length
+          stored_end, length = to, its_length
           local text, life = ('%.0f:%.0f'):format(to, its_length), ('%.0f'):format(item:sub(70, 85) + 0)
           set = redis.pcall('SET', mark, text, 'PX', life)
         end
-        reply = set and set.err or last > 0 and { last, length } or DONE
+        reply = set and set.err or stored_end > 0 and { stored_end, length } or DONE
       end
     else
       -- Never shortens the life (E1). Writes also if nothing changes, so that a replica refuses.

@@ -215,10 +215,10 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
                 }
             }
         }
-        Action::Done { set } => {
+        Action::Mark { set } => {
             head(b'd');
             let (mark, life, last) = set.map_or((DoneMark::default(), 0, 0), |set| {
-                (set.mark, millis(set.ttl).min(LATEST), set.last_ms)
+                (set.mark, millis(set.ttl).min(LATEST), set.latest_plausible_ms)
             });
             for number in [mark.end_ms, mark.length_ms, life as u64, last] {
                 padded(number, to);
@@ -431,9 +431,9 @@ fn reply_of(entry: Value, request: &Request) -> Result<Reply, Fault> {
             notified: code == NOTIFIED,
         }),
         (Value::Integer(DONE | NOTIFIED), Action::Announce(_)) => Ok(Reply::Announced),
-        (Value::Integer(DONE), Action::Done { .. }) => Ok(Reply::Done { mark: None }),
-        (Value::List(mark), Action::Done { .. }) => match mark.as_slice() {
-            [Value::Integer(end_ms @ 1..), Value::Integer(length_ms @ 1..)] => Ok(Reply::Done {
+        (Value::Integer(DONE), Action::Mark { .. }) => Ok(Reply::Mark { mark: None }),
+        (Value::List(mark), Action::Mark { .. }) => match mark.as_slice() {
+            [Value::Integer(end_ms @ 1..), Value::Integer(length_ms @ 1..)] => Ok(Reply::Mark {
                 mark: Some(DoneMark {
                     end_ms: *end_ms as u64,
                     length_ms: *length_ms as u64,

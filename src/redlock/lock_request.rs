@@ -78,11 +78,11 @@ impl LockRequest {
         self
     }
 
-    /// Keeps the lock for at least this time after the acquire began, however early the lease is released or dropped. Off by
-    /// default; at most the TTL.
+    /// Keeps the lock for at least this time, counted from the start of the attempt that acquired it, however early the lease is
+    /// released or dropped. Off by default; at most the TTL.
     ///
-    /// For work that is over before another host's clock has even started it. The process need not live on: nodes let the lock
-    /// expire. A lease that is [detached](Lease::detach) does not take this along.
+    /// For a scheduled job that is shorter than the difference between the hosts' clocks. The process need not live on: nodes let
+    /// the lock expire. [Detaching](Lease::detach) a lease ends its minimum hold.
     pub fn min_hold(mut self, least: Duration) -> Self {
         self.options.min_hold = least;
         self
@@ -217,7 +217,7 @@ impl LockRequest {
     /// # Errors
     /// What the work returned, or as [`run`](Self::run). [`RunError::PeriodUnknown`] if the work was not started for that reason,
     /// [`RunError::NotMarked`] if it was done and not marked. [`ConfigError::Period`] if the length is not in whole seconds from 1 s
-    /// to 365 days.
+    /// to 365 days, [`ConfigError::MinHold`] if a minimum hold is longer than the TTL.
     ///
     /// # Cancel safety
     /// As [`run`](Self::run). If the future is dropped after the work, the period may be marked or not.
@@ -230,6 +230,11 @@ impl LockRequest {
         let period = Period::containing(SystemTime::now(), length)
             .ok_or(AcquireError::Config(ConfigError::Period { length }))
             .map_err(RunError::Acquire)?;
+        self.options
+            .settings()
+            .map_err(AcquireError::Config)
+            .map_err(RunError::Acquire)?;
+        // Not for work that turns out to be done.
         let min_hold = std::mem::take(&mut self.options.min_hold);
         let lease = self.acquire().await.map_err(RunError::Acquire)?;
         let once = async {
@@ -237,7 +242,7 @@ impl LockRequest {
                 return Ok(None);
             }
             lease
-                .keep_for(min_hold)
+                .min_hold(min_hold)
                 .map_err(AcquireError::Config)
                 .map_err(RunError::Acquire)?;
             let period = period.or_later(SystemTime::now());

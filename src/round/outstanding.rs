@@ -130,7 +130,7 @@ fn fitting(reply: Reply, action: Action) -> Answer {
         Action::Extend { .. } => matches!(reply, Reply::Extended | Reply::Missing | Reply::Foreign),
         Action::Announce(_) => matches!(reply, Reply::Announced),
         Action::Release { .. } => matches!(reply, Reply::Released { .. } | Reply::Missing | Reply::Foreign),
-        Action::Done { .. } => matches!(reply, Reply::Done { .. } | Reply::Missing | Reply::Foreign),
+        Action::Mark { .. } => matches!(reply, Reply::Mark { .. } | Reply::Missing | Reply::Foreign),
     };
     if fits { Ok(reply) } else { Err(unfitting(reply)) }
 }

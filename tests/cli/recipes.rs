@@ -62,18 +62,20 @@ async fn of_three_hosts_one_runs_the_scheduled_job() {
     let (testbed, folder) = (testbed().await, tempfile::tempdir().unwrap());
     let urls = testbed.urls();
     executable(&folder, "report.sh", "echo ran >> runs");
-    fs::write(
-        folder.path().join("quorlock.env"),
-        format!("QUORLOCK_NODES={}", urls.join(",")),
-    )
-    .unwrap();
+    let config = block("toml", "nodes");
+    let (start, _) = config.split_once('[').unwrap();
+    fs::write(folder.path().join("config.toml"), format!("{start}{urls:?}\n")).unwrap();
     let line = block("crontab", "nightly-report");
     let (_, command) = line.split_once("* * *").unwrap();
     let command = command
-        .replace("/etc/quorlock.env", "./quorlock.env")
         .replace("/usr/local/bin/quorlock", "quorlock")
         .replace("/opt/report.sh", "./report.sh");
-    let hosts = (0..3).map(|_| finish(sh(&[], &folder, &command)));
+    let host = || {
+        let mut host = sh(&[], &folder, &command);
+        host.env("QUORLOCK_CONFIG", "config.toml");
+        finish(host)
+    };
+    let hosts = (0..3).map(|_| host());
     for output in futures_util::future::join_all(hosts).await {
         let said = text(&output.stdout) + &text(&output.stderr);
         assert_eq!((output.status.code(), &*said), (Some(0), ""));

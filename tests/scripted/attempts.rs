@@ -137,7 +137,7 @@ fn world_of(world: &[Behaviour], order: &[usize]) -> Vec<Arc<ScriptedNode>> {
             let mut releases = 0;
             ScriptedNode::new(node, move |action| match action {
                 Action::Acquire { .. } | Action::Raise { .. } => does.plan(action, ms(place as u64 + 1)),
-                Action::Extend { .. } | Action::Heal { .. } | Action::Done { .. } | Action::Announce(_) => {
+                Action::Extend { .. } | Action::Heal { .. } | Action::Mark { .. } | Action::Announce(_) => {
                     unreachable!("no lease is held for long, and no process waits")
                 }
                 Action::Release { .. } => {

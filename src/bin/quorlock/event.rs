@@ -418,10 +418,10 @@ fn word(reply: Reply) -> &'static str {
         Reply::Held { .. } => "held",
         Reply::Extended => "extended",
         Reply::Released { .. } => "released",
-        Reply::Done { .. } => "done",
+        Reply::Mark { .. } => "mark",
         Reply::Announced => "announced",
         Reply::Missing => "missing",
-        Reply::Foreign => "taken over",
+        Reply::Foreign => "taken_over",
         _ => "other",
     }
 }

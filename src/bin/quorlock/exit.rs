@@ -33,7 +33,7 @@ Exit codes:
    75  the lock is held by another client: the command was not run (-E sets another code)
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names),
        or other clients use another list of nodes: the command was not run
-   79  the lease was lost, or --max-hold was over: quorlock ended the command
+   79  the lease was lost, or --max-hold was over: quorlock ended the command, or did not run it
   126  the command was found but cannot be executed, or its interpreter is missing
   127  the command was not found
   128+n  quorlock itself got signal n before the command ran";

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::testbed::Testbed;
 use quorlock::{Lease, MAX_NAME_BYTES, Period, Redlock, ReleaseOutcome};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::acquire::acquire;
 use crate::args::Run;
@@ -152,7 +152,7 @@ async fn once_per(
     let outcome = run_command(arguments, Some(period), guard, lease, times, signals, report).await?;
     // A command that was told to end, and ends with 0, may have left work undone.
     if matches!(outcome, Outcome::Ended(End::Code(exit::OK))) && !signals.told_to_end() {
-        mark(lease, period, report).await;
+        mark(lease, period, signals, report).await;
     }
     Ok(outcome)
 }
@@ -169,19 +169,22 @@ async fn still_held(lease: &Lease, times: Times) -> Result<(), Failure> {
     ))
 }
 
-/// Marks the period as done. Tries again as long as the lease is held. The first failure tells more than that of a lost lease.
-async fn mark(lease: &Lease, period: Period, report: &Report) {
+/// Marks the period as done. Tries again for a TTL, or until a signal comes. The first failure tells the most.
+async fn mark(lease: &Lease, period: Period, signals: &mut Signals, report: &Report) {
     let mut first = None;
-    while let Err(why) = lease.mark_done(period).await {
-        let why = first.get_or_insert(why);
-        if !lease.is_held() {
-            return report.event(&Event::NotMarked {
-                resource: lease.resource(),
-                period,
-                why,
-            });
+    let again = async {
+        while let Err(why) = lease.mark_done(period).await {
+            first.get_or_insert(why);
+            sleep(MARK_AGAIN).await;
         }
-        sleep(MARK_AGAIN).await;
+    };
+    let marked = signals.or(timeout(lease.ttl(), again)).await;
+    if let (false, Some(why)) = (matches!(marked, Ok(Ok(()))), &first) {
+        report.event(&Event::NotMarked {
+            resource: lease.resource(),
+            period,
+            why,
+        });
     }
 }
 
@@ -250,7 +253,7 @@ async fn run_command(
     let mut job = Job::start(&arguments.command, &environment, arguments.signal, guard).await?;
     // Only now: a command that was not run needs no minimum. The TTL of the lease is in whole milliseconds.
     let least = arguments.min_hold.min(lease.ttl());
-    lease.keep_for(least).map_err(Failure::usage)?;
+    lease.min_hold(least).map_err(Failure::usage)?;
     report.event(&Event::Started { pid: job.pid() });
     Ok(supervise(&mut job, lease, times, signals, report).await)
 }

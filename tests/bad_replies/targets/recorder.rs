@@ -47,7 +47,7 @@ impl Node for Recorder {
             Action::Raise { token } => Reply::Raised { counter: token },
             Action::Extend { .. } => Reply::Extended,
             Action::Announce(_) => Reply::Announced,
-            Action::Done { set } => Reply::Done {
+            Action::Mark { set } => Reply::Mark {
                 mark: set.map(|set| set.mark),
             },
             Action::Release { .. } => Reply::Released { notified: false },

@@ -81,12 +81,12 @@ async fn a_node_far_away_is_found() {
         &testbed.urls(),
         &slow,
         0,
-        &["0 slow_node", ON_ONE_HOST],
+        &["0 slow_answers", ON_ONE_HOST],
     )
     .await;
     let slower = ["--ttl", "5s", "--connect-timeout", "60s"];
     let (code, found, told) = examine(&testbed.urls(), &slower).await;
-    assert!(code == Some(1) && found.contains("0 slow_node"), "{told:#}");
+    assert!(code == Some(1) && found.contains("0 slow_answers"), "{told:#}");
 }
 
 /// A server that is busy with a script refuses all commands.

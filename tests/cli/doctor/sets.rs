@@ -117,7 +117,14 @@ async fn other_lists_and_other_names_are_found() {
     let testbed = Testbed::start(3).await.unwrap();
     let urls = testbed.urls();
     let mut alone = holder(&urls[..1], "alone").await;
-    finds("another list", &urls, &[], 1, &["all other_list", ON_ONE_HOST]).await;
+    finds(
+        "another list",
+        &urls,
+        &[],
+        1,
+        &["all other_list_of_nodes", ON_ONE_HOST],
+    )
+    .await;
     alone.close_input();
     assert_eq!(alone.end().await.0, Some(0));
 }

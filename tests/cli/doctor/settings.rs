@@ -23,7 +23,7 @@ async fn settings_that_are_wrong_are_found() {
             &[("appendfsync", "everysec")],
             &[("appendfsync", "always")],
             0,
-            "appendfsync",
+            "appendfsync_not_always",
         ),
         (
             &[("no-appendfsync-on-rewrite", "yes")],

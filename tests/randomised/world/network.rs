@@ -257,7 +257,7 @@ fn brief(call: &Call) -> String {
         Action::Raise { token } => format!("raise to {token}"),
         Action::Extend { ttl, .. } => format!("extend {ttl:?}"),
         Action::Release { counter, .. } => format!("release {counter:?}"),
-        Action::Done { set } => format!("done {set:?}"),
+        Action::Mark { set } => format!("mark {set:?}"),
         Action::Announce(_) => "wait".to_owned(),
     };
     format!("{what} {}", call.request.key)

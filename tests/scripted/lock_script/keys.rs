@@ -148,21 +148,21 @@ fn a_mark_is_the_owners_and_never_falls() {
     const HOUR: u64 = 3_600_000;
     const END: u64 = 497_222 * HOUR;
     let mark = |end_ms, length_ms| DoneMark { end_ms, length_ms };
-    let set = |end_ms, length_ms| Action::Done {
+    let set = |end_ms, length_ms| Action::Mark {
         set: Some(SetMark {
             mark: mark(end_ms, length_ms),
             ttl: TTL,
-            last_ms: END + 2 * HOUR,
+            latest_plausible_ms: END + 2 * HOUR,
         }),
     };
-    let read = Action::Done { set: None };
+    let read = Action::Mark { set: None };
     let done = |end_ms, length_ms| {
-        Ok(Reply::Done {
+        Ok(Reply::Mark {
             mark: Some(mark(end_ms, length_ms)),
         })
     };
     let mut script = Script::held("5");
-    assert_eq!(script.ask(read), Ok(Reply::Done { mark: None }));
+    assert_eq!(script.ask(read), Ok(Reply::Mark { mark: None }));
     for (action, answer) in [
         (set(END, HOUR), done(END, HOUR)),
         (read, done(END, HOUR)),
@@ -185,7 +185,7 @@ fn a_mark_is_the_owners_and_never_falls() {
     // Data that is no mark.
     for data in ["x", "-7:9", "0:9", "9", "9999999999999999:1", "inf:1"] {
         script.command(&["SET", "lock#done", data]);
-        assert_eq!(script.ask(read), Ok(Reply::Done { mark: None }), "{data}");
+        assert_eq!(script.ask(read), Ok(Reply::Mark { mark: None }), "{data}");
     }
     script.keyspace.trouble = Trouble::Forbidden("SET");
     let forbidden = script.ask(set(END, HOUR));

@@ -32,7 +32,7 @@ pub(crate) fn yes(action: Action) -> Reply {
         Action::Raise { token } => Reply::Raised { counter: token },
         Action::Extend { .. } => Reply::Extended,
         Action::Announce(_) => Reply::Announced,
-        Action::Done { set } => Reply::Done {
+        Action::Mark { set } => Reply::Mark {
             mark: set.map(|set| set.mark),
         },
         Action::Release { .. } => Reply::Released { notified: false },

@@ -51,12 +51,10 @@ pub(crate) struct Run {
     /// End the command and release the lock after this time
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
-    /// Keep the lock for at least this time after it was acquired, at most the TTL, however short the command is. quorlock does
-    /// not wait for it
+    /// Keep the lock for at least this time, at most the TTL, however short the command is. quorlock does not wait for it
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = humantime::parse_duration)]
     pub(crate) min_hold: Duration,
-    /// Run the command only if no run with this option has ended with code 0 in the current period of this length, from 1s to
-    /// 365days. Periods are counted in UTC: 24h is a day. QUORLOCK_PERIOD contains its first moment. If the period is done, exits
+    /// Run the command only if no run that began in the current period of this length has ended with code 0. From 1s to 365days. Periods are counted in UTC: 24h is a day. QUORLOCK_PERIOD contains its first moment. If the period is done, exits
     /// with 0, or the code of -E
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) once_per: Option<Duration>,

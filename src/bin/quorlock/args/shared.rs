@@ -69,7 +69,7 @@ pub(crate) struct Locking {
     /// Try once, without waiting
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Exit with this code, instead of 75, if the lock is held by another client
+    /// Exit with this code, instead of 75, if the lock is held by another client; also if the period is done (--once-per)
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// The name by which other clients and `quorlock locks` know this run [default: quorlock run PROGRAM]
