@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::facts::{NodeFacts, ServerFacts};
 use super::finding::{Finding, Severity};
 use super::info::Info;
-use super::rights::{self, Need};
+use super::rights::{self, Need, SELECT};
 use super::{faults, settings};
 use crate::node::Fault;
 
@@ -60,6 +60,10 @@ fn refusals(node: &NodeFacts) -> Vec<Finding> {
 
 fn of_server(server: &ServerFacts, node: &NodeFacts, budget: Duration, prefix: &str) -> Vec<Finding> {
     let mut findings = rights::judge(&server.lacks, prefix);
+    // Without it, nothing else was asked.
+    if server.lacks.iter().any(|lack| lack.name == SELECT) {
+        return findings;
+    }
     match &server.info {
         Some(info) => {
             let (_, durability) = settings::durability(info, &server.fsync);
@@ -111,8 +115,8 @@ fn persistence(info: &Info, node: &NodeFacts) -> Vec<Finding> {
         findings.push(Finding::warning("aof_rewrite_failed", seen, advice));
     }
     if failed("rdb_last_bgsave_status") {
-        let seen = "the last snapshot failed (rdb_last_bgsave_status): the server refuses all writes where \
-                    snapshots are on";
+        let seen = "the last snapshot failed (rdb_last_bgsave_status): while snapshots are on, the server \
+                    refuses all writes, unless stop-writes-on-bgsave-error is no";
         let advice = format!("turn snapshots off (save \"\"), then take one by hand (BGSAVE); or {advice}");
         findings.push(Finding::warning("snapshot_failed", seen, advice));
     }

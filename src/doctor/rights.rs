@@ -97,7 +97,7 @@ pub(super) fn judge(lacks: &[Lack], prefix: &str) -> Vec<Finding> {
     };
     let give = |names: &str| format!("give the user {names}");
     let for_locks = missing(Need::Locks).map(|names| {
-        let seen = format!("the user lacks {names}: no lock can be taken");
+        let seen = format!("the user lacks {names}: locks do not work");
         Finding::error("missing_rights", seen, give(&names))
     });
     let for_durability = missing(Need::Durability).map(|_| settings::fsync_unreadable());

@@ -17,7 +17,7 @@ use super::write_probe::ProbeKey;
 use super::{fault, memory};
 use crate::doctor::{CHANNEL, Clock, Info, KEY, Lack, MISSING, Need, RIGHTS, SELECT, ServerFacts};
 use crate::node::Fault;
-use crate::options::RECORD_SUFFIX;
+use crate::options::{RECORD_SUFFIX, literal};
 use crate::protocol::memory::Record;
 
 /// How often the round trip is measured.
@@ -189,17 +189,25 @@ async fn lacks(setup: &mut Setup, prefix: &str) -> Result<Vec<Lack>, Fault> {
         let words: Vec<&str> = form.iter().map(word).collect();
         resp::command(&words)
     };
-    let forms = rights.iter().map(|right| form(right.form)).collect();
-    let replies = setup.exchange(forms).await?;
+    // In one exchange: a server that stalls in between would find that the key has expired, and create it without an expiry.
+    // The deletion comes before the subscription, after which a connection takes few commands.
+    let listening = rights.iter().position(|right| right.need == Need::Listening);
+    let listening = listening.unwrap_or(rights.len());
+    let mut commands: Vec<BytesMut> = rights.iter().map(|right| form(right.form)).collect();
+    commands.insert(listening, key.delete());
+    commands.insert(0, key.write());
+    let mut replies = setup.exchange(commands).await?;
+    if replies.len() == rights.len() + 2 {
+        replies.remove(listening + 1);
+        replies.remove(0);
+    }
     let lacks = rights.iter().zip(&replies).filter_map(|(right, reply)| {
         Some(Lack {
             name: refused(reply, right.name, prefix)?,
             need: right.need,
         })
     });
-    let lacks = lacks.collect();
-    setup.exchange(vec![key.delete()]).await?;
-    Ok(lacks)
+    Ok(lacks.collect())
 }
 
 /// Returns the right whose lack the reply shows. `None` if it shows none.
@@ -207,8 +215,9 @@ fn refused(reply: &Value, right: &str, prefix: &str) -> Option<String> {
     let Value::Error(message) = reply else { return None };
     // A renamed command is as good as forbidden.
     if message.starts_with("ERR unknown command") {
-        return Some(right.to_owned());
+        return Some(format!("{right} (renamed or removed on the server)"));
     }
+    let prefix = literal(prefix);
     let Some(Fault::NoPermission { .. }) = fault::named(message) else {
         return None;
     };
@@ -237,7 +246,7 @@ mod tests {
             ),
             (
                 "ERR unknown command 'GET', with args beginning with: 'x' ",
-                Some("+get"),
+                Some("+get (renamed or removed on the server)"),
             ),
             (
                 "NOPERM this user has no permissions to access one of the keys used as arguments",

@@ -81,20 +81,23 @@ async fn without_a_quorum_the_period_stays_open() {
     ];
     let mut running = Running::start(with(&urls, &options));
     assert_eq!(running.line().await, "started");
-    // The marks are refused, renewals are not.
-    for node in testbed.nodes() {
-        node.command(&["CONFIG", "SET", "min-replicas-to-write", "1"])
-            .await
-            .unwrap();
-    }
+    let memory = async |limit| {
+        for node in testbed.nodes() {
+            node.command(&["CONFIG", "SET", "maxmemory", limit])
+                .await
+                .unwrap();
+        }
+    };
+    // Marks are refused, renewals are not: it must not try for ever.
+    memory("1").await;
     running.child.stdin.take();
     let event = running.event("not_marked").await;
-    assert!(event["detail"].as_str().unwrap().contains("replicas"), "{event}");
-    for node in testbed.nodes() {
-        node.command(&["CONFIG", "SET", "min-replicas-to-write", "0"])
-            .await
-            .unwrap();
-    }
+    assert!(
+        event["detail"].as_str().unwrap().contains("out of memory"),
+        "{event}"
+    );
+    assert_eq!(running.end().await.0, Some(0));
+    memory("0").await;
     assert_eq!(
         result(&run(&urls, &[PERIOD], "echo ran").await),
         (0, "ran\n".into())

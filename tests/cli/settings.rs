@@ -69,6 +69,44 @@ async fn an_option_beats_its_variable_and_the_variable_the_file() {
     );
 }
 
+#[tokio::test]
+async fn a_variable_switches_a_flag_of_the_file_off() {
+    let testbed = one_node().await;
+    let file = config(testbed.folder(), "no-fencing = true");
+    for (variable, token) in [("", "null"), ("false", "1"), ("true", "null")] {
+        let variables = [("QUORLOCK_CONFIG", &*file), ("QUORLOCK_NO_FENCING", variable)];
+        let name = format!("lock{variable}");
+        let command = set(&testbed.urls(), &variables, &["acquire", "--json", &name]);
+        let shown = text(&finish(command).await.stdout);
+        assert!(
+            shown.contains(&format!("\"fencing_token\":{token}")),
+            "{variable}: {shown}"
+        );
+    }
+}
+
+/// A password in a file is for the nodes of that file.
+#[tokio::test]
+async fn a_password_is_not_sent_to_nodes_of_a_stronger_layer() {
+    let testbed = one_node().await;
+    let urls = testbed.urls();
+    let node = &testbed.nodes()[0];
+    let users = ["ACL", "SETUSER", "app", "on", ">right", "~*", "&*", "+@all"];
+    node.command(&users).await.unwrap();
+    let url = urls[0].replace("redis://", "redis://app:right@");
+    let file = config(testbed.folder(), "credentials-command = \"echo wrong\"");
+    let status = |variables: &[(&str, &str)], options: &[&str]| {
+        let arguments = [&["status", "--config", &*file], options].concat();
+        ends(set(&[], variables, &arguments), 0)
+    };
+    assert_eq!(status(&[], &["--node", &url]).await, "");
+    assert_eq!(status(&[("QUORLOCK_NODES", &url)], &[]).await, "");
+    // With the option, it is meant for these nodes.
+    let given = ["--node", &*url, "--credentials-command", "echo wrong"];
+    let refused = finish(set(&[], &[], &[&["status"], &given[..]].concat())).await;
+    assert_eq!(refused.status.code(), Some(69), "{}", text(&refused.stderr));
+}
+
 /// clap takes a variable for a given option, which conflicts with others.
 #[tokio::test]
 async fn an_option_rules_out_variables_and_keys_that_conflict_with_it() {

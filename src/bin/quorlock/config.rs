@@ -5,6 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
+use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ use crate::settings::{Setting, check, key};
 
 /// Names the file.
 pub(crate) const VARIABLE: &str = "QUORLOCK_CONFIG";
+/// Longest file, in bytes.
+const LONGEST: u64 = 1_000_000;
 const SYSTEM_WIDE: &str = "/etc/quorlock/config.toml";
 
 pub(crate) struct File {
@@ -41,15 +44,21 @@ impl File {
             Some(path) => File::read(path).map(Some),
             // A file that this user can see but not read is an error: without it, locks may be taken elsewhere.
             None => usual_places()
-                .find(|path| path.exists())
+                .find(|path| is_there(path))
                 .map(File::read)
                 .transpose(),
         }
     }
 
     fn read(path: PathBuf) -> Result<File, Failure> {
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(File { path, text }),
+        let mut text = String::new();
+        let read = fs::File::open(&path).and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text));
+        match read {
+            Ok(_) if text.len() as u64 > LONGEST => Err(Failure::usage(format!(
+                "the configuration file {} is longer than a megabyte",
+                path.display()
+            ))),
+            Ok(_) => Ok(File { path, text }),
             Err(error) => Err(Failure::usage(format!(
                 "cannot read the configuration file {}: {error} (--config /dev/null reads none)",
                 path.display()
@@ -134,6 +143,12 @@ impl File {
             before.matches('\n').count() + 1
         )
     }
+}
+
+/// Returns whether there is a file, also if this user may not look for it.
+fn is_there(path: &Path) -> bool {
+    let is_missing = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory);
+    fs::symlink_metadata(path).map_or_else(|error| !is_missing(error.kind()), |_| true)
 }
 
 fn usual_places() -> impl Iterator<Item = PathBuf> {

@@ -16,6 +16,8 @@ use crate::report::Report;
 use crate::usage;
 
 const PREFIX: &str = "QUORLOCK_";
+/// The options that tell the nodes' password.
+const PASSWORDS: [&str; 2] = ["password_file", "credentials_command"];
 
 /// The command line alone.
 pub(crate) struct Given {
@@ -139,29 +141,51 @@ fn chosen<'a>(
     let is_given = |arg: &&Arg| {
         !arg.is_global_set() && given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
     };
-    let mut taken: Vec<&Arg> = command.get_arguments().filter(is_given).collect();
+    let given = command.get_arguments().filter(is_given);
+    let mut taken: Vec<Taken> = given.map(|option| Taken { option, is_on: true }).collect();
     let mut chosen = Vec::new();
     for layer in layers {
-        let layer = left(command, &taken, layer)?;
+        let layer = not_replaced(command, &taken, layer)?;
         layer.iter().try_for_each(check)?;
-        let on = layer.iter().filter(|setting| !is_off(setting));
-        taken.extend(on.map(|setting| setting.option));
+        taken.extend(layer.iter().map(|setting| Taken {
+            option: setting.option,
+            is_on: !is_off(setting),
+        }));
         chosen.extend(layer);
     }
     Ok(chosen)
 }
 
+/// An option that a stronger layer sets.
+struct Taken<'a> {
+    option: &'a Arg,
+    /// `false` for a flag that is switched off, which excludes nothing.
+    is_on: bool,
+}
+
+impl Taken<'_> {
+    /// Returns whether a setting of a weaker layer does not count.
+    fn replaces(&self, command: &Command, option: &Arg) -> bool {
+        let is_same = self.option.get_id() == option.get_id();
+        is_same || self.is_on && (exclude(command, self.option, option) || self.is_elsewhere(option))
+    }
+
+    /// Returns whether the option is the password for other nodes than these, which must not get it.
+    fn is_elsewhere(&self, option: &Arg) -> bool {
+        self.option.get_id() == "node" && PASSWORDS.contains(&option.get_id().as_str())
+    }
+}
+
 /// Returns the settings of this command that nothing stronger replaces or rules out.
-fn left<'a>(
+fn not_replaced<'a>(
     command: &'a Command,
-    taken: &[&Arg],
+    taken: &[Taken<'_>],
     layer: Vec<Setting<'a>>,
 ) -> Result<Vec<Setting<'a>>, Failure> {
     let mut left: Vec<Setting<'a>> = Vec::new();
     for setting in layer {
         let option = setting.option;
-        let replaces = |taken: &&Arg| taken.get_id() == option.get_id() || exclude(command, taken, option);
-        if !has(command, option) || taken.iter().any(replaces) {
+        if !has(command, option) || taken.iter().any(|taken| taken.replaces(command, option)) {
             continue;
         }
         let both =
@@ -209,9 +233,11 @@ pub(crate) fn check(setting: &Setting<'_>) -> Result<(), Failure> {
         let Err(error) = parsed else { continue };
         // The message leaves the value out: it may be a part of a password.
         let Some(value) = value.to_str() else {
-            return Err(Failure::usage(format!(
-                "{place} is not UTF-8: in a URL, write other bytes as %XX, such as %FC"
-            )));
+            let in_url = match option.get_id() == "node" {
+                true => ": in a URL, write other bytes as %XX, such as %FC",
+                false => "",
+            };
+            return Err(Failure::usage(format!("{place} is not UTF-8{in_url}")));
         };
         let expected = match std::error::Error::source(&error) {
             Some(reason) => reason.to_string(),

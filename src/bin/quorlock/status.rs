@@ -101,6 +101,7 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
     let urls = nodes::urls(&existing.nodes)?;
     let mut builder = nodes::builder(&existing.nodes, &urls)?
         .observe()
+        .ttl(arguments.ttl)
         .key_prefix(&existing.key_prefix);
     if let Some(window) = arguments.guard_window {
         builder = builder.guard_window(window);

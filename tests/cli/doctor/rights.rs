@@ -100,13 +100,22 @@ async fn with_the_recommended_rights_nothing_is_wrong() {
     );
 }
 
-/// The doctor cannot look into the database, so all that it can tell is this right.
+/// The doctor cannot look into the database, so all that it can tell is this right. It does not know the nodes' hosts.
 #[tokio::test]
 async fn the_right_to_select_a_database_is_named() {
-    let testbed = Testbed::start(1).await.unwrap();
-    let urls = user(&testbed, &["~*", "&*", "+@all"], &["-select"]).await;
-    let urls = [format!("{}/1", urls[0])];
-    let expected = ["0 missing_rights", "0 not_checked", "all too_few_nodes"];
+    let testbed = Testbed::start(3).await.unwrap();
+    let mut urls = Vec::new();
+    for node in testbed.nodes() {
+        tell(
+            node,
+            &[
+                "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-select",
+            ],
+        )
+        .await;
+        urls.push(format!("redis://app:pw@{}/1", node.addr()));
+    }
+    let expected = ["0 missing_rights", "1 missing_rights", "2 missing_rights"];
     let told = finds("no right to select", &urls, &[], 1, &expected).await;
     assert!(told.to_string().contains("lacks +select"), "{told:#}");
 }

@@ -21,7 +21,10 @@ pub(crate) struct Status {
     /// Exit with 0 only if all nodes give locks. For scripts that restart one node after the other
     #[arg(long)]
     pub(crate) all: bool,
-    /// How long a node gives no locks after its memory began: as for run, or run's --ttl if that is longer [default: 30s]
+    /// The TTL of your locks, from 10ms to 365days
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Duration,
+    /// How long a node gives no locks after its memory began: as for run [default: 30s, or --ttl if that is longer]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
     pub(crate) guard_window: Option<Duration>,
 }
