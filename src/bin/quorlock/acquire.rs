@@ -8,8 +8,9 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::args::Wait;
-use crate::event::{Event, Obstacle, millis};
+use crate::event::{Event, Obstacle};
 use crate::exit::{self, Failure};
+use crate::format::millis;
 use crate::holder;
 use crate::nodes::quorum;
 use crate::report::Report;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::args::{Acquire, Handle};
 use crate::end::End;
-use crate::event::{at, millis, short};
 use crate::exit::{self, Failure};
+use crate::format::{at, millis, short};
 use crate::nodes::{self, CLEAN_UP, clean_up};
 use crate::report::Report;
 use crate::signals::Signals;

@@ -7,7 +7,7 @@ use quorlock::node::Fault;
 use quorlock::{Holder, Inspection, KeyState, KeyValue, LockStatus, NodeInspection};
 use serde_json::{Value, json};
 
-use crate::event::{millis, short, time, utc};
+use crate::format::{millis, short, time, utc};
 
 /// Returns the holder in words, with the time since its attempt began, by this machine's clock.
 pub(crate) fn words(holder: &Holder) -> String {

@@ -13,7 +13,8 @@
 //! | `job.rs`, `group.rs`, `orphans.rs` | the command's process group, and orphans in a container |
 //! | `guard.rs` | a second process that ends the group if this process cannot |
 //! | `terminal.rs`, `signals.rs`, `suspension.rs` | the terminal's foreground, signals, and Ctrl-Z |
-//! | `report.rs`, `event.rs`, `log.rs`, `progress.rs` | events and progress on standard error, without blocking |
+//! | `format.rs` | times and durations |
+//! | `report.rs`, `event/`, `log.rs`, `progress.rs` | events and progress on standard error, without blocking |
 //! | `out.rs` | results on standard output |
 //! | `end.rs`, `exit.rs` | the end: an exit code, or a signal |
 //! | `holder.rs` | locks and their holders, for programs and people |
@@ -30,6 +31,7 @@ mod doctor;
 mod end;
 mod event;
 mod exit;
+mod format;
 mod group;
 mod guard;
 mod holder;

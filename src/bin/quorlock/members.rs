@@ -7,8 +7,8 @@ use quorlock::{NodeList, Registrations};
 use serde_json::{Value, json};
 
 use crate::args::Members;
-use crate::event::{millis, short};
 use crate::exit::{self, Failure};
+use crate::format::{millis, short};
 use crate::report::Report;
 use crate::{nodes, out};
 

@@ -11,8 +11,9 @@ use crate::acquire::acquire;
 use crate::args::Run;
 use crate::command;
 use crate::end::End;
-use crate::event::{self, Event};
+use crate::event::Event;
 use crate::exit::{self, Failure};
+use crate::format;
 use crate::guard::Guard;
 use crate::job::Job;
 use crate::locking;
@@ -240,7 +241,7 @@ async fn run_command(
     report: &Report,
 ) -> Result<Outcome, Failure> {
     let token = lease.fencing_token().map(|token| token.to_string());
-    let period = period.map(|period| event::utc(period.start()));
+    let period = period.map(|period| format::utc(period.start()));
     let mut environment = vec![
         (RESOURCE, Some(arguments.resource.as_str())),
         (FENCING_TOKEN, token.as_deref()),

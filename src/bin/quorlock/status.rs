@@ -8,8 +8,8 @@ use quorlock::{ConnectError, NodeStatus};
 use serde_json::{Value, json};
 
 use crate::args::Status;
-use crate::event::{millis, short};
 use crate::exit::{self, Failure};
+use crate::format::{millis, short};
 use crate::report::Report;
 use crate::{nodes, out};
 

@@ -8,7 +8,7 @@ use super::Results;
 use super::findings::findings;
 use super::load::Load;
 use super::tally::{Failures, Latencies, PERCENTILES};
-use crate::event::millis;
+use crate::format::millis;
 
 pub(crate) fn document(results: &Results) -> Value {
     let plan = &results.plan;

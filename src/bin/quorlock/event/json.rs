@@ -1,0 +1,132 @@
+//! Events for programs. `docs/schema/events.json` describes them.
+
+use std::time::Instant;
+
+use quorlock::{LossReason, NodeVote, ReleaseOutcome, Votes};
+use serde_json::{Value, json};
+
+use super::{Event, Obstacle, Weight, word};
+use crate::format::{at, millis, time};
+use crate::holder;
+
+impl Event<'_> {
+    /// Returns the object for programs.
+    pub(crate) fn json(&self) -> Value {
+        match self {
+            Event::Waiting { resource, why } => match why {
+                Obstacle::Held(votes, holder) => {
+                    let remaining = votes.longest_remaining().map(millis);
+                    json!({
+                        "event": "waiting", "resource": resource, "reason": "held", "nodes": nodes(votes),
+                        "remaining_ms": remaining, "holder": holder.as_ref().map(holder::document),
+                    })
+                }
+                Obstacle::NoQuorum(words) => {
+                    json!({"event": "waiting", "resource": resource, "reason": "no_quorum", "detail": words})
+                }
+            },
+            Event::Acquired {
+                resource,
+                votes,
+                token,
+                valid,
+            } => json!({
+                "event": "acquired", "resource": resource, "fencing_token": token.map(u64::from),
+                "quorum": votes.quorum(), "nodes": nodes(votes),
+                "valid_ms": millis(*valid), "valid_until": at(Instant::now() + *valid),
+            }),
+            Event::Done { resource, period } => {
+                json!({"event": "done", "resource": resource, "until": time(period.end())})
+            }
+            Event::NotMarked {
+                resource,
+                period,
+                why,
+            } => json!({
+                "event": "not_marked", "resource": resource, "until": time(period.end()), "detail": why.to_string(),
+            }),
+            Event::Started { pid } => json!({"event": "started", "pid": pid}),
+            Event::Renewed { resource, valid } => json!({
+                "event": "renewed", "resource": resource,
+                "valid_ms": millis(*valid), "valid_until": at(Instant::now() + *valid),
+            }),
+            Event::Lost {
+                lost,
+                deadline,
+                paused,
+            } => {
+                let (reason, votes) = match &lost.reason {
+                    LossReason::MaxHold => ("max_hold", None),
+                    LossReason::Expired { .. } if paused.is_some() => ("paused", None),
+                    LossReason::Gone(votes) => ("gone", Some(votes)),
+                    LossReason::Expired { last_failure } => ("not_renewed", last_failure.as_ref()),
+                    LossReason::Suspended { .. } => ("suspended", None),
+                    LossReason::ClockPutForward { .. } => ("clock_put_forward", None),
+                    _ => ("other", None),
+                };
+                json!({
+                    "event": "lost", "resource": &*lost.resource, "reason": reason, "nodes": votes.map(nodes),
+                    "valid_ms": millis(deadline.saturating_duration_since(Instant::now())),
+                    "valid_until": at(*deadline),
+                })
+            }
+            Event::HeldUp { resource } => json!({"event": "lost", "resource": resource, "reason": "held_up"}),
+            Event::Stopped { killed } => json!({"event": "stopped", "killed": killed}),
+            Event::NotStopped { ours } => {
+                let reason = if *ours { "unkillable" } else { "other_user" };
+                json!({"event": "not_stopped", "reason": reason})
+            }
+            Event::Released { resource, outcome } => {
+                let (outcome, votes) = match outcome {
+                    ReleaseOutcome::Released => ("released", None),
+                    ReleaseOutcome::AlreadyGone => ("already_gone", None),
+                    ReleaseOutcome::Uncertain(votes) => ("uncertain", Some(votes)),
+                    _ => ("other", None),
+                };
+                json!({"event": "released", "resource": resource, "outcome": outcome, "nodes": votes.map(nodes)})
+            }
+            Event::Plan {
+                keys,
+                nodes,
+                parts,
+                length,
+                counters_expire_after,
+            } => json!({
+                "event": "plan", "keys": keys, "nodes": nodes, "parts": parts, "length_ms": millis(*length),
+                "counters_expire_after_ms": counters_expire_after.map(millis),
+            }),
+            Event::Measuring { what, part, parts } => {
+                json!({"event": "measuring", "what": what, "part": part, "parts": parts})
+            }
+            Event::Log { weight, text } => {
+                let level = match weight {
+                    Weight::Error => "error",
+                    Weight::Warning => "warning",
+                    Weight::Notice | Weight::Detail => "info",
+                    Weight::Trifle => "debug",
+                };
+                json!({"event": "log", "level": level, "message": text})
+            }
+            Event::Failure {
+                code,
+                message,
+                details,
+            } => {
+                let mut document = json!({"event": "error", "code": code, "message": message});
+                for (name, value) in details.as_object().into_iter().flatten() {
+                    document[name] = value.clone();
+                }
+                document
+            }
+        }
+    }
+}
+
+fn nodes(votes: &Votes) -> Value {
+    let node = |vote: &NodeVote| match &vote.answer {
+        Some(Ok(reply)) => json!({"node": &*vote.node, "vote": word(*reply)}),
+        Some(Err(fault)) => json!({"node": &*vote.node, "vote": "fault", "detail": fault.to_string()}),
+        None => json!({"node": &*vote.node, "vote": null}),
+    };
+    votes.iter().map(node).collect()
+}

@@ -1,0 +1,32 @@
+//! Times and durations, as the tool prints them.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// Formats a duration, to the millisecond.
+pub(crate) fn short(duration: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_millis(millis(duration)))
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Formats a moment as RFC 3339, to the second.
+pub(crate) fn utc(moment: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(moment).to_string()
+}
+
+/// Formats a moment as RFC 3339, to the millisecond, as all documents for programs do.
+pub(crate) fn time(moment: SystemTime) -> String {
+    humantime::format_rfc3339_millis(moment).to_string()
+}
+
+/// Formats an instant as RFC 3339.
+pub(crate) fn at(instant: Instant) -> String {
+    let (now, wall) = (Instant::now(), SystemTime::now());
+    let moment = match instant.checked_duration_since(now) {
+        Some(ahead) => wall.checked_add(ahead),
+        None => wall.checked_sub(now - instant),
+    };
+    time(moment.unwrap_or(wall))
+}
