@@ -199,7 +199,7 @@ impl fmt::Display for Votes {
             separator = ", ";
         }
         if let Some(remaining) = self.longest_remaining().filter(|time| time.as_millis() > 0) {
-            write!(f, " (held for at most {} more)", short(remaining))?;
+            write!(f, " (held for at most {} more unless renewed)", short(remaining))?;
         }
         match self.endless() {
             0 => {}
@@ -243,7 +243,7 @@ mod tests {
             (held(&[0]), "1 node, quorum 1: 1 held"),
             (
                 held(&[0, 1_500]),
-                "2 nodes, quorum 2: 2 held (held for at most 1s 500ms more)",
+                "2 nodes, quorum 2: 2 held (held for at most 1s 500ms more unless renewed)",
             ),
         ] {
             assert_eq!(votes.to_string(), words);

@@ -188,3 +188,34 @@ async fn a_refusal_has_its_own_code_and_names_the_holder() {
     holder.close_input();
     assert_eq!(holder.end().await.0, Some(0));
 }
+
+/// What is left of the nodes is shown, although it does not tell who holds the lock.
+#[tokio::test]
+async fn without_a_quorum_the_rest_is_shown() {
+    let testbed = testbed().await;
+    let urls = testbed.urls();
+    let mut holder = holds(&urls, "billing", "nightly").await;
+    eventually("every node has the key", || async {
+        let shown = json(&urls, &["show", "nightly"]).await;
+        shown["keys"] == 3
+    })
+    .await;
+    for node in &testbed.nodes()[..2] {
+        node.kill().await.unwrap();
+    }
+    let look = async |command: &[&str]| {
+        let options = ["--connect-timeout", "1s"];
+        let output = finish(with(&urls, &[command, &options].concat())).await;
+        assert_eq!(output.status.code(), Some(69), "{output:?}");
+        text(&output.stdout)
+    };
+    let shown = look(&["show", "nightly"]).await;
+    assert!(
+        shown.starts_with("nightly: unknown, because too few nodes answered; keys of billing on "),
+        "{shown}"
+    );
+    assert!(shown.contains(": owner "), "{shown}");
+    let listed = look(&["locks"]).await;
+    assert!(listed.starts_with("nightly: unknown"), "{listed}");
+    holder.child.kill().await.unwrap();
+}

@@ -60,6 +60,9 @@ pub(crate) fn line(lock: &Inspection) -> String {
         };
         let _ = write!(line, ", {last}token {counter}");
     }
+    if lock.status == LockStatus::Free && lock.counter().is_none() && lock.done_until().is_none() {
+        line.push_str(" (no node knows this name)");
+    }
     if let Some(until) = lock.done_until() {
         let _ = write!(line, ", done until {}", utc(until));
     }

@@ -10,6 +10,9 @@ use crate::exit::{self, Failure};
 use crate::nodes;
 use crate::report::Report;
 
+/// The guard window of clients that set none.
+const USUAL_WINDOW: Duration = Duration::from_secs(30);
+
 /// Returns a builder for clients that acquire locks. `name` is the default name.
 pub(crate) fn builder(
     nodes: &Nodes,
@@ -32,12 +35,25 @@ pub(crate) fn builder(
     Ok(builder)
 }
 
-/// Checks what can be checked before connecting. Warns of a window that has no effect.
+/// Checks what can be checked before connecting. Warns of a window that has no effect, or is too short for other clients.
 pub(crate) fn check(resource: &str, lock: &Locking, report: &Report) -> Result<(), Failure> {
     Redlock::builder()
         .key_prefix(&lock.key_prefix)
         .check_resource(resource)
         .map_err(Failure::usage)?;
+    if lock.guard_window.is_none() && !lock.no_restart_guard && lock.ttl > USUAL_WINDOW {
+        let (ttl, usual) = (
+            humantime::format_duration(lock.ttl),
+            humantime::format_duration(USUAL_WINDOW),
+        );
+        report.event(&Event::Log {
+            weight: Weight::Warning,
+            text: &format!(
+                "--ttl {ttl} is longer than {usual}, for which other clients leave a node out that has lost data: give all \
+                 clients of these nodes --guard-window {ttl}, this one too"
+            ),
+        });
+    }
     if let Some(window) = lock.guard_window.filter(|window| *window < lock.ttl) {
         report.event(&Event::Log {
             weight: Weight::Warning,

@@ -11,14 +11,14 @@ use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
 use crate::nodes::quorum;
 use crate::report::{Report, escape_control_characters};
-use crate::show::connect;
+use crate::show::look;
 use crate::{holder, out};
 
 /// Stands for all holders that their keys do not name.
 const UNKNOWN: &str = "clients that their keys do not name (quorlock 0.1, or another library)";
 
 pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failure> {
-    let redlock = connect(&arguments.existing).await?;
+    let redlock = look(&arguments.existing).await?;
     let mut locks = match arguments.leaked {
         true => redlock.locks_and_counters(&arguments.pattern),
         false => redlock.locks(&arguments.pattern),

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::testbed::Testbed;
 use quorlock::{Lease, MAX_NAME_BYTES, Period, Redlock, ReleaseOutcome};
-use tokio::time::{sleep, timeout};
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
 
 use crate::acquire::acquire;
 use crate::args::Run;
@@ -94,9 +95,15 @@ async fn with_nodes(
             return Ok(End::by(signal));
         }
     };
+    let held = Held {
+        arguments,
+        lease: &lease,
+        times,
+        report,
+    };
     let outcome = match period {
-        None => run_command(arguments, None, guard, &lease, times, signals, report).await,
-        Some(period) => once_per(arguments, period, guard, &lease, times, signals, report).await,
+        None => held.run_command(None, guard, signals).await,
+        Some(period) => held.once_per(period, guard, signals).await,
     };
     let lost = match &outcome {
         Ok(outcome) => matches!(outcome, Outcome::Lost),
@@ -121,72 +128,6 @@ async fn with_nodes(
         // A signal may have come after the command's end.
         Outcome::Ended(end) => signals.interrupt().map_or(end, End::by),
     })
-}
-
-/// Runs the command unless the period is done, and marks it as done when the command has ended with 0.
-async fn once_per(
-    arguments: &Run,
-    period: Period,
-    guard: Guard,
-    lease: &Lease,
-    times: Times,
-    signals: &mut Signals,
-    report: &Report,
-) -> Result<Outcome, Failure> {
-    let resource = lease.resource();
-    let is_done = match signals.or(lease.is_done(period)).await {
-        Ok(is_done) => is_done,
-        Err(signal) => return Ok(Outcome::Ended(End::by(signal))),
-    };
-    still_held(lease, times).await?;
-    let is_done = is_done.map_err(|error| {
-        let what = format!("it is not known whether {resource} is done, so the command was not run: {error}");
-        Failure::new(exit::NO_QUORUM, what)
-    })?;
-    if is_done {
-        report.event(&Event::Done { resource, period });
-        let code = arguments.lock.conflict_exit_code.unwrap_or(exit::OK);
-        return Ok(Outcome::Ended(End::Code(code)));
-    }
-    // The wait for the lock may have lasted into another period.
-    let period = period.or_later(SystemTime::now());
-    let outcome = run_command(arguments, Some(period), guard, lease, times, signals, report).await?;
-    // A command that was told to end, and ends with 0, may have left work undone.
-    if matches!(outcome, Outcome::Ended(End::Code(exit::OK))) && !signals.told_to_end() {
-        mark(lease, period, signals, report).await;
-    }
-    Ok(outcome)
-}
-
-/// Fails if the lease has no time left for a command: this process may have been stopped.
-async fn still_held(lease: &Lease, times: Times) -> Result<(), Failure> {
-    if lease.remaining() > times.lead() {
-        return Ok(());
-    }
-    let lost = lease.expiring(times.lead()).await;
-    Err(Failure::new(
-        exit::LOST,
-        format!("the command was not run: {lost}"),
-    ))
-}
-
-/// Marks the period as done. Tries again for a TTL, or until a signal comes. The first failure tells the most.
-async fn mark(lease: &Lease, period: Period, signals: &mut Signals, report: &Report) {
-    let mut first = None;
-    let again = async {
-        while let Err(why) = lease.mark_done(period).await {
-            first.get_or_insert(why);
-            sleep(MARK_AGAIN).await;
-        }
-    };
-    let marked = signals.or(timeout(lease.ttl(), again)).await;
-    if let (false, Some(why)) = (matches!(marked, Ok(Ok(()))), &first) {
-        report.event(&Event::NotMarked {
-            resource: lease.resource(),
-            period,
-            why,
-        });
-    }
 }
 
 async fn connect(arguments: &Run, urls: &[String]) -> Result<Redlock, Failure> {
@@ -231,30 +172,117 @@ async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lea
     Ok(lease)
 }
 
-async fn run_command(
-    arguments: &Run,
-    period: Option<Period>,
-    guard: Guard,
-    lease: &Lease,
+/// A lock that is held for a command.
+#[derive(Clone, Copy)]
+struct Held<'a> {
+    arguments: &'a Run,
+    lease: &'a Lease,
     times: Times,
-    signals: &mut Signals,
-    report: &Report,
-) -> Result<Outcome, Failure> {
-    let token = lease.fencing_token().map(|token| token.to_string());
-    let period = period.map(|period| format::utc(period.start()));
-    let mut environment = vec![
-        (RESOURCE, Some(arguments.resource.as_str())),
-        (FENCING_TOKEN, token.as_deref()),
-        (PERIOD, period.as_deref()),
-    ];
-    if arguments.hide_nodes {
-        environment.extend([(nodes::NODES, None), (nodes::CREDENTIALS_COMMAND, None)]);
+    report: &'a Report,
+}
+
+impl Held<'_> {
+    /// Runs the command unless the period is done, and marks it as done when the command has ended with 0.
+    async fn once_per(
+        &self,
+        period: Period,
+        guard: Guard,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
+        let Held {
+            arguments,
+            lease,
+            report,
+            ..
+        } = *self;
+        let resource = lease.resource();
+        let is_done = match signals.or(lease.is_done(period)).await {
+            Ok(is_done) => is_done,
+            Err(signal) => return Ok(Outcome::Ended(End::by(signal))),
+        };
+        self.still_held().await?;
+        let is_done = is_done.map_err(|error| {
+            let what =
+                format!("it is not known whether {resource} is done, so the command was not run: {error}");
+            Failure::new(exit::NO_QUORUM, what)
+        })?;
+        if is_done {
+            report.event(&Event::Done { resource, period });
+            let code = arguments.lock.conflict_exit_code.unwrap_or(exit::OK);
+            return Ok(Outcome::Ended(End::Code(code)));
+        }
+        // The wait for the lock may have lasted into another period.
+        let period = period.or_later(SystemTime::now());
+        let outcome = self.run_command(Some(period), guard, signals).await?;
+        // A command that was told to end, and ends with 0, may have left work undone.
+        if !matches!(outcome, Outcome::Ended(End::Code(exit::OK))) || signals.told_to_end() {
+            return Ok(outcome);
+        }
+        let signal = self.mark(period, signals).await;
+        Ok(signal.map_or(outcome, |signal| Outcome::Ended(End::by(signal))))
     }
-    still_held(lease, times).await?;
-    let mut job = Job::start(&arguments.command, &environment, arguments.signal, guard).await?;
-    // Only now: a command that was not run needs no minimum. The TTL of the lease is in whole milliseconds.
-    let least = arguments.min_hold.min(lease.ttl());
-    lease.min_hold(least).map_err(Failure::usage)?;
-    report.event(&Event::Started { pid: job.pid() });
-    Ok(supervise(&mut job, lease, times, signals, report).await)
+
+    /// Fails if the lease has no time left for a command: this process may have been stopped.
+    async fn still_held(&self) -> Result<(), Failure> {
+        let Held { lease, times, .. } = *self;
+        if lease.remaining() > times.lead() {
+            return Ok(());
+        }
+        let lost = lease.expiring(times.lead()).await;
+        Err(Failure::new(
+            exit::LOST,
+            format!("the command was not run: {lost}"),
+        ))
+    }
+
+    /// Marks the period as done. Tries again for a TTL, or until a signal comes, which is returned. The first failure tells the most.
+    async fn mark(&self, period: Period, signals: &mut Signals) -> Option<Signal> {
+        let Held { lease, report, .. } = *self;
+        let (begin, mut first) = (Instant::now(), None);
+        loop {
+            let why = lease.mark_done(period).await.err()?;
+            let why = first.get_or_insert(why);
+            let signal = signals.or(sleep(MARK_AGAIN)).await.err();
+            if signal.is_some() || begin.elapsed() > lease.ttl() {
+                report.event(&Event::NotMarked {
+                    resource: lease.resource(),
+                    period,
+                    why,
+                });
+                return signal;
+            }
+        }
+    }
+
+    /// Runs the command.
+    async fn run_command(
+        &self,
+        period: Option<Period>,
+        guard: Guard,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
+        let Held {
+            arguments,
+            lease,
+            times,
+            report,
+        } = *self;
+        let token = lease.fencing_token().map(|token| token.to_string());
+        let period = period.map(|period| format::utc(period.start()));
+        let mut environment = vec![
+            (RESOURCE, Some(arguments.resource.as_str())),
+            (FENCING_TOKEN, token.as_deref()),
+            (PERIOD, period.as_deref()),
+        ];
+        if arguments.hide_nodes {
+            environment.extend([(nodes::NODES, None), (nodes::CREDENTIALS_COMMAND, None)]);
+        }
+        self.still_held().await?;
+        let mut job = Job::start(&arguments.command, &environment, arguments.signal, guard).await?;
+        // Only now: a command that was not run needs no minimum. The TTL of the lease is in whole milliseconds.
+        let least = arguments.min_hold.min(lease.ttl());
+        lease.min_hold(least).map_err(Failure::usage)?;
+        report.event(&Event::Started { pid: job.pid() });
+        Ok(supervise(&mut job, lease, times, signals, report).await)
+    }
 }

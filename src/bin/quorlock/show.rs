@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use quorlock::{Inspection, LockStatus, Redlock};
+use quorlock::{ConnectError, Inspection, LockStatus, Redlock, RedlockBuilder};
 
 use crate::args::{Existing, Show};
 use crate::exit::{self, Failure};
@@ -10,7 +10,7 @@ use crate::report::{Report, escape_control_characters};
 use crate::{holder, nodes, out};
 
 pub(crate) async fn show(arguments: Show, report: &Report) -> Result<u8, Failure> {
-    let redlock = connect(&arguments.existing).await?;
+    let redlock = look(&arguments.existing).await?;
     let lock = redlock
         .inspect(&arguments.resource)
         .await
@@ -22,16 +22,28 @@ pub(crate) async fn show(arguments: Show, report: &Report) -> Result<u8, Failure
     })
 }
 
-/// Connects to nodes to look at locks, without taking part.
-pub(crate) async fn connect(existing: &Existing) -> Result<Redlock, Failure> {
-    let urls = nodes::urls(&existing.nodes)?;
-    let builder = nodes::builder(&existing.nodes, &urls)?
-        .observe()
-        .key_prefix(&existing.key_prefix);
-    builder
-        .connect()
+/// Connects to nodes to look at locks, without taking part. Fewer nodes than a quorum are enough.
+pub(crate) async fn look(existing: &Existing) -> Result<Redlock, Failure> {
+    let (redlock, error) = builder(existing)?
+        .connect_without_quorum()
         .await
-        .map_err(|error| nodes::not_connected(&error))
+        .map_err(|error| nodes::not_connected(&error))?;
+    match error {
+        None | Some(ConnectError::NoQuorum { .. }) => Ok(redlock),
+        Some(error) => Err(nodes::not_connected(&error)),
+    }
+}
+
+/// Connects to a quorum of nodes, without taking part.
+pub(crate) async fn connect(existing: &Existing) -> Result<Redlock, Failure> {
+    let connected = builder(existing)?.connect().await;
+    connected.map_err(|error| nodes::not_connected(&error))
+}
+
+fn builder(existing: &Existing) -> Result<RedlockBuilder, Failure> {
+    let urls = nodes::urls(&existing.nodes)?;
+    let builder = nodes::builder(&existing.nodes, &urls)?;
+    Ok(builder.observe().key_prefix(&existing.key_prefix))
 }
 
 pub(crate) fn text(lock: &Inspection) -> String {
