@@ -7,16 +7,17 @@ use super::state::LeaseState;
 use crate::error::PeriodError;
 use crate::node::{Action, Reply, SetMark};
 use crate::period::{DoneMark, Period};
-use crate::protocol::quorum::quorum;
+use crate::protocol::quorum::{Verdict, quorum};
 use crate::round::Round;
+use crate::sys::timer::timeout;
 
-/// Shortest time for a node to answer (the TTL, if that is shorter).
+/// How long to wait for all nodes (the TTL, if that is shorter).
 const BUDGET: Duration = Duration::from_secs(1);
 
 impl LeaseHandle {
     /// Asks the nodes whether this resource's work is [marked as done](Self::mark_done) in `period`, or in a later one of the same
-    /// length. Waits for all nodes, each for a node budget or a second (the TTL, if that is shorter), whichever is longer. If some
-    /// nodes lack the mark, sets it there, which takes as long again.
+    /// length. Waits for all nodes, for a second (the TTL, if that is shorter); then for a quorum, for a node budget. If some nodes
+    /// lack the mark, sets it there, which takes as long again.
     ///
     /// Ask under the lock: as long as the lease is held, no other holder marks a period. The mark is lost if every node that has
     /// it loses its data. It expires one period after its end. A mark of another length replaces it: use one length per resource.
@@ -77,11 +78,15 @@ async fn mark_all(lease: &LeaseState, period: Period, mark: DoneMark) -> Result<
     }
 }
 
-/// Reads the mark on all nodes, or sets it. Waits for all nodes that answer in time.
+/// Reads the mark on all nodes, or sets it.
 async fn ask(lease: &LeaseState, set: Option<SetMark>) -> Round {
     let settings = &lease.settings;
     let budget = settings.node_budget.max(settings.ttl.min(BUDGET));
     let mut round = lease.ask(Action::Mark { set }, budget);
-    round.settle(|_| false).await;
+    // All nodes are heard, but a quorum does not wait for long for one that hangs.
+    let all = round.settle(|_| false);
+    if timeout(lease.runtime(), BUDGET.min(budget), all).await.is_none() {
+        round.settle(|tally| tally.verdict() != Verdict::Pending).await;
+    }
     round
 }

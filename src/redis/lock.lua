@@ -211,7 +211,8 @@ for i = 1, last - 1 do
       local mark = key .. DONE_MARK
       local there = redis.pcall('GET', mark)
       if type(there) == 'table' then
-        reply = there.err:gsub('^WRONGTYPE.*', 'ERR the key ' .. mark .. ' holds other data than a mark')
+        local is_other = there.err:find('^WRONGTYPE')
+        reply = is_other and 'ERR the key ' .. mark .. ' holds other data than a mark' or there.err
       else
         local stored_end, length = (there or ''):match('^(%d+):(%d+)$')
         -- More digits than a moment has are no mark.
@@ -225,7 +226,7 @@ for i = 1, last - 1 do
           local text, life = ('%.0f:%.0f'):format(to, its_length), ('%.0f'):format(item:sub(70, 85) + 0)
           set = redis.pcall('SET', mark, text, 'PX', life)
         end
-        reply = set and set.err or stored_end > 0 and { stored_end, length } or DONE
+        reply = set and set.err or stored_end > 0 and length > 0 and { stored_end, length } or DONE
       end
     else
       -- Never shortens the life (E1). Writes also if nothing changes, so that a replica refuses.

@@ -288,6 +288,10 @@ where
 {
     // Timers are late by up to a millisecond or two.
     let lead = (lease.ttl() / 100).max(Duration::from_millis(2));
+    // The work may begin without awaiting anything.
+    if lease.remaining() <= lead {
+        return Err(lease.expiring(lead).await);
+    }
     tokio::select! {
         biased;
         lost = lease.expiring(lead) => Err(lost),

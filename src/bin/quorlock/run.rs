@@ -28,6 +28,8 @@ const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
 const PERIOD: &str = "QUORLOCK_PERIOD";
 /// How long to wait before a period is marked once more.
 const MARK_AGAIN: Duration = Duration::from_millis(200);
+/// For how long.
+const MARK_WITHIN: Duration = Duration::from_secs(10);
 /// As [`CLEAN_UP`], after a release that a quorum has confirmed, or a loss.
 const TIDY_UP: Duration = Duration::from_millis(300);
 
@@ -228,28 +230,34 @@ impl Held<'_> {
         if lease.remaining() > times.lead() {
             return Ok(());
         }
-        let lost = lease.expiring(times.lead()).await;
+        // The lease may be renewed at this very moment. It would be too late for the command all the same.
+        let lost = tokio::select! {
+            biased;
+            lost = lease.expiring(times.lead()) => lost.to_string(),
+            () = sleep(MARK_AGAIN) => format!("the lease on {} was about to end", lease.resource()),
+        };
         Err(Failure::new(
             exit::LOST,
             format!("the command was not run: {lost}"),
         ))
     }
 
-    /// Marks the period as done. Tries again for a TTL, or until a signal comes, which is returned. The first failure tells the most.
+    /// Marks the period as done. Tries again while the lease is held, for some seconds, or until a signal comes that is meant to
+    /// end this process. Returns an interrupt. The first failure tells the most.
     async fn mark(&self, period: Period, signals: &mut Signals) -> Option<Signal> {
         let Held { lease, report, .. } = *self;
         let (begin, mut first) = (Instant::now(), None);
         loop {
             let why = lease.mark_done(period).await.err()?;
             let why = first.get_or_insert(why);
-            let signal = signals.or(sleep(MARK_AGAIN)).await.err();
-            if signal.is_some() || begin.elapsed() > lease.ttl() {
+            sleep(MARK_AGAIN).await;
+            if signals.told_to_end() || !lease.is_held() || begin.elapsed() > MARK_WITHIN {
                 report.event(&Event::NotMarked {
                     resource: lease.resource(),
                     period,
                     why,
                 });
-                return signal;
+                return signals.interrupt();
             }
         }
     }

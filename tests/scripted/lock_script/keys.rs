@@ -183,10 +183,18 @@ fn a_mark_is_the_owners_and_never_falls() {
     let text = format!("{}:{}", END - HOUR, HOUR / 2);
     assert_eq!(script.keyspace.string("lock#done"), Some(&*text));
     // Data that is no mark.
-    for data in ["x", "-7:9", "0:9", "9", "9999999999999999:1", "inf:1"] {
+    for data in ["x", "-7:9", "0:9", "5:0", "9", "9999999999999999:1", "inf:1"] {
         script.command(&["SET", "lock#done", data]);
         assert_eq!(script.ask(read), Ok(Reply::Mark { mark: None }), "{data}");
     }
+    script.command(&["DEL", "lock#done"]);
+    script.command(&["RPUSH", "lock#done", "x"]);
+    let other = script.ask(read).unwrap_err().to_string();
+    assert!(
+        other.contains("lock#done holds other data than a mark"),
+        "{other}"
+    );
+    script.command(&["DEL", "lock#done"]);
     script.keyspace.trouble = Trouble::Forbidden("SET");
     let forbidden = script.ask(set(END, HOUR));
     assert!(
