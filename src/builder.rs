@@ -275,8 +275,7 @@ impl RedlockBuilder {
     /// Cancel safe.
     pub async fn registrations(self) -> Result<Registrations, ConfigError> {
         options::check_prefix(&self.prefix)?;
-        let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
-        check_count(configs.len())?;
+        let configs = checked(self.nodes)?;
         if let Err(unfit) = Runtime::current_with_io() {
             let reason: Arc<str> = ConnectError::from(unfit).to_string().into();
             let mut none = Registrations::default();
@@ -326,7 +325,8 @@ impl RedlockBuilder {
         self.open(GRACE).await
     }
 
-    /// Connects as [`connect_without_quorum`](Self::connect_without_quorum) does. Once a quorum is up, the other nodes have `grace` to answer.
+    /// Connects as [`connect_without_quorum`](Self::connect_without_quorum) does. Once a quorum is up, the other nodes have
+    /// `grace` to answer.
     async fn open(self, grace: Duration) -> Result<(Redlock, Option<ConnectError>), ConnectError> {
         let runtime = Runtime::current_with_io()?;
         let timeout = self.connect_timeout;
@@ -337,8 +337,7 @@ impl RedlockBuilder {
         let settings = defaults.settings()?;
         options::check_prefix(&self.prefix)?;
         options::check_name(self.name.as_deref())?;
-        let configs = self.nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
-        check_count(configs.len())?;
+        let configs = checked(self.nodes)?;
         for (number, config) in configs.iter().enumerate() {
             if configs[..number]
                 .iter()
@@ -423,6 +422,13 @@ impl fmt::Debug for RedlockBuilder {
 fn owners(client: ClientId) -> crate::context::Owners {
     let tokens = OwnerTokens::new(client);
     Arc::new(move || tokens.next())
+}
+
+/// Returns the nodes, if all are valid and there are as many as there may be.
+fn checked(nodes: Vec<Result<NodeConfig, ConfigError>>) -> Result<Vec<NodeConfig>, ConfigError> {
+    let configs = nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    check_count(configs.len())?;
+    Ok(configs)
 }
 
 fn check_count(nodes: usize) -> Result<(), ConfigError> {

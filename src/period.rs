@@ -102,6 +102,11 @@ impl DoneMark {
     }
 }
 
+/// Returns the moment so many milliseconds after 1970 began. `None` after the year 9999.
+pub(crate) fn moment(ms: u64) -> Option<SystemTime> {
+    (ms <= LATEST_MILLIS).then(|| since_1970(ms))
+}
+
 fn since_1970(ms: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(ms)
 }

@@ -82,7 +82,8 @@ impl Redlock {
         self.inner.nodes.iter().map(status).collect()
     }
 
-    /// Refuses new locks, ends running acquires with [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and waits until leftovers on nodes are gone.
+    /// Refuses new locks, ends running acquires with [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and waits until
+    /// leftovers on nodes are gone.
     ///
     /// Acquires end even if their futures are kept and not polled. Leftovers come from dropped leases, lost attempts and
     /// cancelled calls. They are deleted, or expire: after the longest TTL in use, a node budget and a second at most.

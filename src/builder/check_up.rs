@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::{RedlockBuilder, check_count};
+use super::{RedlockBuilder, checked};
 use crate::doctor::{self, Endless, Finding, Lists, NodeFacts, SetFacts};
 use crate::error::ConnectError;
 use crate::inspect::Leak;
 use crate::node::NodeState;
 use crate::options;
 use crate::protocol::quorum::quorum;
-use crate::redis::{NodeConfig, Registrations, examine, registrations};
+use crate::redis::{Registrations, examine, registrations};
 use crate::redlock::{NodeStatus, Redlock};
 use crate::sys::runtime::Runtime;
 
 /// Most locks whose expiry is looked at: some seconds.
 const MOST_LOCKS: usize = 100_000;
 
-/// What makes a set of nodes unfit for locks. Returned by [`RedlockBuilder::check_up`].
+/// The findings about a set of nodes. Returned by [`RedlockBuilder::check_up`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CheckUp {
@@ -63,12 +63,7 @@ impl RedlockBuilder {
     pub async fn check_up(self) -> Result<CheckUp, ConnectError> {
         Runtime::current_with_io()?;
         options::check_prefix(&self.prefix)?;
-        let configs = self
-            .nodes
-            .iter()
-            .cloned()
-            .collect::<Result<Vec<NodeConfig>, _>>()?;
-        check_count(configs.len())?;
+        let configs = checked(self.nodes.clone())?;
         let (limit, prefix): (_, Arc<str>) = (self.connect_timeout, (*self.prefix).into());
         let ttl = self.defaults.clone().of_manager().settings()?.ttl;
         // First, because connecting replaces the record of a copy.

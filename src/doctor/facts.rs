@@ -1,4 +1,4 @@
-//! What was read of a set of nodes.
+//! The facts that were read of a set of nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) struct NodeFacts {
     pub(crate) left_out: Option<Fault>,
     /// How long a write took, or why it was refused.
     pub(crate) write: Result<Duration, Fault>,
-    /// What was read over a connection of its own, or why there was none.
+    /// The server's own facts, read over another connection; or why there was none.
     pub(crate) server: Result<ServerFacts, Fault>,
 }
 

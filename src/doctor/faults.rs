@@ -3,6 +3,9 @@
 use super::finding::Finding;
 use crate::node::{Fault, Unfit};
 
+pub(super) const GIVE_MEMORY: &str = "give it memory, and look for keys without an expiry";
+pub(super) const REPAIR_DISK: &str = "repair the server's disk, or free space on it; its log has the reason";
+
 /// Returns the finding about a node that does not vote for this reason.
 pub(super) fn of(fault: &Fault) -> Finding {
     let seen = fault.to_string();
@@ -45,12 +48,12 @@ fn advice(fault: &Fault) -> &'static str {
             Unfit::NoScripts { .. } => "remove rename-command from the server's configuration",
             Unfit::Unreadable { .. } => "name a Redis or Valkey master",
         },
-        Fault::OutOfMemory => "give it memory, and look for keys without an expiry",
+        Fault::OutOfMemory => GIVE_MEMORY,
         Fault::ReadOnly | Fault::MasterDown => {
             "make it a master again with REPLICAOF NO ONE, or name another node"
         }
         Fault::NoReplicas => "CONFIG SET min-replicas-to-write 0, and correct the server's configuration",
-        Fault::CannotPersist => "repair the server's disk, or free space on it; its log has the reason",
+        Fault::CannotPersist => REPAIR_DISK,
         Fault::Busy => "use the node for locks only: another program's script runs for too long",
         Fault::Auth { .. } => "correct the password or the user in the URL",
         Fault::NoPermission { .. } => "give the user these rights",
@@ -58,7 +61,6 @@ fn advice(fault: &Fault) -> &'static str {
         Fault::Disconnected { .. } | Fault::ConnectionLost { .. } | Fault::Timeout { .. } => {
             "start the server, or correct its address; look for firewalls, and for slow commands (SLOWLOG)"
         }
-        Fault::OtherNodes(_) => "let all clients use the same list; `quorlock members` shows who uses which",
         _ => "look at the server's log",
     }
 }

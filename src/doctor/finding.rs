@@ -1,4 +1,4 @@
-//! What was found, and what to do about it.
+//! A finding: a fault of a node or of the set, and the advice against it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Severity {
-    /// The node gives no locks, or two holders of one lock are possible.
+    /// The node gives no locks, and waiting does not help; or two holders of one lock are possible.
     Error,
     /// Locks work, but they are slower, or fewer failures are survived.
     Warning,

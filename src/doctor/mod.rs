@@ -1,6 +1,6 @@
 //! What makes a set of nodes unfit for locks: judges facts, and asks nothing itself.
 //!
-//! Entry points: [`judge`] for all that `quorlock doctor` reports, [`settings`] for the warnings of each connection. `facts.rs` is
+//! Entry points: [`judge`] for all that `quorlock doctor` reports, [`settings`] for the warnings of each connection. `facts.rs` has
 //! what was read, `info.rs` a server's INFO; `node.rs` judges one node, `set.rs` all together, `rights.rs` the user, `faults.rs` why
 //! a node does not vote. Nothing here is asynchronous, and nothing reads a clock.
 

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::facts::{NodeFacts, ServerFacts};
+use super::faults::{self, GIVE_MEMORY, REPAIR_DISK};
 use super::finding::{Finding, Severity};
 use super::info::Info;
 use super::rights::{self, Need, SELECT};
-use super::{faults, settings};
+use super::settings;
 use crate::node::Fault;
 
 /// A limit that is used up to this percentage is nearly reached.
@@ -15,6 +16,7 @@ const NEARLY_FULL: u64 = 90;
 const ROOM: u32 = 10;
 /// A write may take this part of the budget: it waits for the disk.
 const ROOM_FOR_WRITES: u32 = 3;
+const FASTER_DISK: &str = "use a faster disk, which no other program uses";
 
 /// Returns the findings about one node. `budget` is how long it may take to answer.
 pub(super) fn judge(node: &NodeFacts, budget: Duration, prefix: &str) -> Vec<Finding> {
@@ -102,7 +104,7 @@ fn persistence(info: &Info, node: &NodeFacts) -> Vec<Finding> {
         return Vec::new();
     }
     let failed = |field: &str| info.text(field).is_some_and(|status| status != "ok");
-    let advice = "repair the server's disk, or free space on it; its log has the reason";
+    let advice = REPAIR_DISK;
     let mut findings = Vec::new();
     if failed("aof_last_write_status") {
         let seen = "the last write to the append-only file failed (aof_last_write_status): locks are refused, or \
@@ -133,11 +135,7 @@ fn memory(info: &Info, node: &NodeFacts) -> Option<Finding> {
             "{} % of maxmemory are used: a full server refuses locks",
             used.saturating_mul(100) / most
         );
-        Finding::warning(
-            "memory_nearly_full",
-            seen,
-            "give it memory, and look for keys without an expiry",
-        )
+        Finding::warning("memory_nearly_full", seen, GIVE_MEMORY)
     })
 }
 
@@ -205,16 +203,11 @@ fn speed(server: &ServerFacts, node: &NodeFacts, budget: Duration) -> Option<Fin
             shown(written),
             shown(budget)
         );
-        Finding::warning(
-            "slow_write",
-            seen,
-            "use a faster disk, which no other program uses",
-        )
+        Finding::warning("slow_write", seen, FASTER_DISK)
     })
 }
 
 fn disk(server: &ServerFacts, budget: Duration) -> Option<Finding> {
-    let advice = "use a faster disk, which no other program uses";
     let delayed = server
         .info
         .as_ref()
@@ -224,7 +217,7 @@ fn disk(server: &ServerFacts, budget: Duration) -> Option<Finding> {
             "the disk was too slow {} (aof_delayed_fsync)",
             counted(delayed, "time")
         );
-        let advice = format!("{advice}; CONFIG RESETSTAT forgets it");
+        let advice = format!("{FASTER_DISK}; CONFIG RESETSTAT forgets it");
         return Some(Finding::warning("slow_disk", seen, advice));
     }
     let Some(delays) = &server.delays else {
@@ -240,7 +233,7 @@ fn disk(server: &ServerFacts, budget: Duration) -> Option<Finding> {
         .find(|(event, longest)| event.starts_with("aof-") && *longest > limit);
     slow.map(|(event, longest)| {
         let seen = format!("a write to its disk took {longest} ms (LATENCY: {event})");
-        let advice = format!("{advice}; LATENCY RESET forgets the delay");
+        let advice = format!("{FASTER_DISK}; LATENCY RESET forgets the delay");
         Finding::warning("slow_disk", seen, advice)
     })
 }

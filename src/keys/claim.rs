@@ -12,7 +12,9 @@ use super::late_grants::{LateGrants, counter};
 use super::pending_delete::{DeleteHorizon, OnNotified, PendingDelete};
 use crate::context::Context;
 use crate::error::ReleaseOutcome;
-use crate::node::{Action, Answer, Fencing, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request};
+use crate::node::{
+    Action, Answer, Fencing, Nodes, OwnerToken, ReleaseKind, ReleaseNotice, Reply, Request, time_left,
+};
 use crate::options::LockSettings;
 use crate::protocol::expiry::Expiries;
 use crate::protocol::fencing;
@@ -403,7 +405,7 @@ impl Claim {
 
     /// Returns whether the keys stay for a while after the release.
     fn keeps_on(&self) -> bool {
-        self.keep_until.is_some_and(|until| until > Instant::now())
+        self.keep_until.and_then(time_left).is_some()
     }
 
     fn notify_local_waiters(&mut self) {

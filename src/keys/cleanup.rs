@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::context::Context;
-use crate::node::{Action, Answer, Node, Nodes, OwnerToken, Request};
+use crate::node::{Answer, Node, Nodes, OwnerToken, Request};
 use crate::round;
 use crate::sys::mutex::lock;
 use crate::sys::timer::sleep_until;
@@ -131,12 +131,8 @@ impl Cleanup {
 
     /// Returns the deletion of this owner token that the node has not confirmed. `None` also while the key is meant to stay (L4).
     fn deletion(&self, node: usize, owner: OwnerToken) -> Option<Arc<Request>> {
-        let keeps = |request: &Request| match request.action {
-            Action::Release { keep_until, .. } => keep_until.is_some_and(|until| until > Instant::now()),
-            _ => false,
-        };
         let request = lock(&self.inboxes[node].deleting).get(&owner).cloned()?;
-        (!keeps(&request)).then_some(request)
+        request.action.keeps_for().is_none().then_some(request)
     }
 
     fn ask(&self, node: usize, request: &Request) -> BoxFuture<'static, Answer> {

@@ -23,4 +23,4 @@ pub use owner::OwnerToken;
 pub use port::NodeState;
 pub(crate) use port::{Node, Nodes, listen_to_all};
 pub use request::Reply;
-pub(crate) use request::{Action, Answer, Fencing, Request, SetMark};
+pub(crate) use request::{Action, Answer, Fencing, Request, SetMark, time_left};

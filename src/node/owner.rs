@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use uuid::{Uuid, Variant};
 
 use super::client::ClientId;
-use crate::period::LATEST_MILLIS;
+use crate::period;
 
 /// The value of a lock key: a UUID of version 7, one per attempt. It proves ownership.
 ///
@@ -45,8 +45,8 @@ impl OwnerToken {
     /// another library. Of another library's UUID of version 7, the result means nothing.
     pub fn began(&self) -> Option<SystemTime> {
         let millis = (self.0.as_u128() >> 80) as u64;
-        // Later times cannot be formatted. They are not of this library.
-        (self.is_ours() && millis <= LATEST_MILLIS).then(|| UNIX_EPOCH + Duration::from_millis(millis))
+        // Later times are not of this library.
+        self.is_ours().then(|| period::moment(millis))?
     }
 
     /// Returns the client that made the attempt. `None`, or without meaning, as for [`began`](Self::began).
@@ -132,7 +132,10 @@ impl OwnerTokens {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::period::LATEST_MILLIS;
 
     #[test]
     fn a_token_tells_when_its_attempt_began_and_whose_it_is() {

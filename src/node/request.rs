@@ -77,6 +77,21 @@ pub enum Action {
     Announce(WaitNotice),
 }
 
+impl Action {
+    /// Returns for how long from now a release keeps its key. `None`: not at all.
+    pub(crate) fn keeps_for(&self) -> Option<Duration> {
+        match self {
+            Action::Release { keep_until, .. } => keep_until.and_then(time_left),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the time until a moment. `None` if it has passed.
+pub(crate) fn time_left(until: Instant) -> Option<Duration> {
+    Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+}
+
 /// A mark to set (L5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetMark {

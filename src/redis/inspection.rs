@@ -1,12 +1,12 @@
 //! Reads what a node has of locks, and lists its keys (H4).
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::pipeline::Pipeline;
 use super::resp::{self, Value};
 use crate::node::{Counter, Fault, KeyPage, KeyState, KeyValue, OwnerToken};
-use crate::period::LATEST_MILLIS;
+use crate::period;
 
 const INSPECT: &str = include_str!("inspect.lua");
 const ENTRIES: usize = 6;
@@ -59,12 +59,8 @@ fn state(entries: &[Value]) -> Option<KeyState> {
         count => Some(Counter::new(count.parse().ok(), lifetime(counter_remaining)?)),
     };
     // What is no number is no mark.
-    let mark = done
-        .as_str()?
-        .split_once(':')
-        .and_then(|(end, _)| end.parse().ok());
-    let mark = mark.filter(|millis| *millis <= LATEST_MILLIS);
-    let done_until = mark.map(|millis| UNIX_EPOCH + Duration::from_millis(millis));
+    let end = done.as_str()?.split_once(':').map(|(end, _)| end.parse());
+    let done_until = end.and_then(Result::ok).and_then(period::moment);
     let state = KeyState::new(value, lifetime(remaining)?, counter);
     Some(KeyState { done_until, ..state })
 }
@@ -92,6 +88,8 @@ fn nonsense() -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     fn text(text: &str) -> Value {

@@ -10,7 +10,7 @@
 --   e  extend    let it live for the TTL from now           last moment, first moment; TTL
 --   r  release   delete the key if it is ours, and announce that; raise the counter to a given one, whoever holds the key
 --                                                           the counter, or zero; the announcement (script.rs), or nothing
---   k  keep     as r, but let the key expire earlier instead of deleting it
+--   k  keep      as r, but let the key expire earlier instead of deleting it
 --                                                           the counter, or zero; for how long (ms); the announcement
 --   d  done     return the mark, if the key is ours; first store the given one, unless the stored one ends later
 --                                      the end of the mark, or zero; its length, its life (ms); the latest plausible end
@@ -26,9 +26,10 @@
 -- A counter has the lock's name with COUNTER behind it, a mark (L5) DONE_MARK. They are not in KEYS, as a cluster would require:
 -- nodes are in no cluster, and each argument takes the client time.
 --
--- The answer has one entry for each request: the counter that was counted or raised; {end, length} of the mark, or DONE without one; NOTIFIED if a listener received the
--- announcement; another of the numbers below; {remaining ms, token} if another token holds the key; or an error's text. If the
--- node's time was read, it follows in microseconds. Errors are caught one by one, so that no request spoils the others.
+-- The answer has one entry for each request: the counter that was counted or raised; {end, length} of the mark, or DONE without
+-- one; NOTIFIED if a listener received the announcement; another of the numbers below; {remaining ms, token} if another token
+-- holds the key; or an error's text. If the node's time was read, it follows in microseconds. Errors are caught one by one, so
+-- that no request spoils the others.
 --
 -- Numbers stay below 2^53: exact in Lua, but not in the way Lua prints them by itself. Adding 0 turns digits into a number faster
 -- than tonumber.

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tokio_util::bytes::{BufMut, BytesMut};
 
 use super::fault;
@@ -192,13 +191,8 @@ fn pack(item: &Item<'_>, target: &Target, to: &mut BytesMut) {
             times(to);
             resp::digits(millis(ttl) as u64, to);
         }
-        Action::Release {
-            counter,
-            notice,
-            keep_until,
-        } => {
-            let keep = keep_until.map(|until| until.saturating_duration_since(Instant::now()));
-            let keep = keep.filter(|keep| !keep.is_zero());
+        Action::Release { counter, notice, .. } => {
+            let keep = item.request.action.keeps_for();
             head(if keep.is_some() { b'k' } else { b'r' });
             padded(counter.map_or(0, FencingToken::get), to);
             if let Some(keep) = keep {

@@ -4,19 +4,13 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use quorlock::testbed::Testbed;
-
+use crate::secured;
 use crate::settings::{NOWHERE, config, ends, one_node, set, ttl};
 use crate::support::{finish, text, with};
 
 #[tokio::test]
 async fn the_file_names_the_nodes_and_how_locks_are_taken_on_them() {
-    let testbed = Testbed::builder()
-        .nodes(3)
-        .password("sEcReT")
-        .start()
-        .await
-        .unwrap();
+    let testbed = secured(3, "sEcReT").await;
     let urls = testbed.urls();
     let without_password: Vec<String> = urls.iter().map(|url| url.replace(":sEcReT@", "")).collect();
     fs::write(testbed.folder().join("password"), "sEcReT\n").unwrap();
@@ -165,12 +159,7 @@ async fn the_first_file_in_the_usual_places_is_read() {
 
 #[tokio::test]
 async fn passwords_that_all_users_may_read_are_warned_about() {
-    let testbed = Testbed::builder()
-        .nodes(1)
-        .password("sEcReT")
-        .start()
-        .await
-        .unwrap();
+    let testbed = secured(1, "sEcReT").await;
     let open = one_node().await;
     for (urls, mode, warned) in [
         (testbed.urls(), 0o644, true),

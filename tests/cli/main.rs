@@ -33,3 +33,8 @@ use quorlock::testbed::Testbed;
 async fn testbed() -> Testbed {
     Testbed::start(3).await.unwrap()
 }
+
+async fn secured(nodes: usize, password: &str) -> Testbed {
+    let testbed = Testbed::builder().nodes(nodes).password(password);
+    testbed.start().await.unwrap()
+}

@@ -3,7 +3,7 @@
 use quorlock::testbed::Testbed;
 
 use crate::support::{Running, finish, free, holder, text, with};
-use crate::testbed;
+use crate::{secured, testbed};
 
 /// Servers that were just started may have forgotten locks.
 #[tokio::test]
@@ -33,12 +33,7 @@ async fn nodes_that_have_just_started_are_said_to_be_waited_for() {
 
 #[tokio::test]
 async fn without_a_quorum_every_node_is_named_and_no_password() {
-    let testbed = Testbed::builder()
-        .nodes(5)
-        .password("sEcReT")
-        .start()
-        .await
-        .unwrap();
+    let testbed = secured(5, "sEcReT").await;
     let urls = testbed.urls();
     assert_eq!(
         finish(with(&urls, &["run", "r", "--", "true"]))
@@ -103,12 +98,7 @@ async fn a_missing_command_is_found_before_anything_else() {
 
 #[tokio::test]
 async fn a_wrong_password_is_named_but_not_shown() {
-    let testbed = Testbed::builder()
-        .nodes(1)
-        .password("right")
-        .start()
-        .await
-        .unwrap();
+    let testbed = secured(1, "right").await;
     let url = testbed.urls()[0].replace("right", "wRoNg");
     for output in [&[][..], &["--json"], &["-vvv"]] {
         let arguments = ["run", "--connect-timeout", "200ms", "--node", &url];

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::support::{Group, Running, eventually, finish, free, holder, quorlock, text, with};
+use crate::support::{Group, Running, eventually, finish, free, holder, program, text, with};
 use crate::testbed;
 
 /// Returns the document's block of this language that contains `text`.
@@ -31,19 +31,11 @@ fn block(language: &str, text: &str) -> String {
 fn sh(urls: &[String], folder: &TempDir, script: &str) -> Command {
     let tool = Path::new(env!("CARGO_BIN_EXE_quorlock")).parent().unwrap();
     let path = std::env::var("PATH").unwrap();
-    // The environment of every test, for another program.
-    let mut command = Command::new("sh");
-    for (name, value) in quorlock(urls).as_std().get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    let mut command = program("sh", urls);
     command
         .args(["-c", script])
         .current_dir(folder)
-        .env("PATH", format!("{}:{path}", tool.display()))
-        .kill_on_drop(true);
+        .env("PATH", format!("{}:{path}", tool.display()));
     command
 }
 

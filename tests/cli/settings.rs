@@ -6,6 +6,7 @@ use std::path::Path;
 use quorlock::testbed::Testbed;
 use tokio::process::Command;
 
+use crate::secured;
 use crate::support::{finish, holder, text, with};
 
 pub(crate) const NOWHERE: &str = "redis://127.0.0.1:1";
@@ -170,12 +171,7 @@ async fn an_option_rules_out_variables_and_keys_that_conflict_with_it() {
 
 #[tokio::test]
 async fn a_variable_rules_out_a_key_that_conflicts_with_it() {
-    let testbed = Testbed::builder()
-        .nodes(1)
-        .password("right")
-        .start()
-        .await
-        .unwrap();
+    let testbed = secured(1, "right").await;
     let url = [testbed.urls()[0].replace(":right@", "")];
     let file = config(testbed.folder(), "password-file = '/no/such/file'");
     let variables = [
@@ -216,12 +212,7 @@ async fn a_wrong_variable_is_named() {
 
 #[tokio::test]
 async fn secrets_of_variables_are_neither_shown_nor_passed_on() {
-    let testbed = Testbed::builder()
-        .nodes(1)
-        .password("sEcReT")
-        .start()
-        .await
-        .unwrap();
+    let testbed = secured(1, "sEcReT").await;
     let secret = [("QUORLOCK_CREDENTIALS_COMMAND", "echo sEcReT")];
     let url = [testbed.urls()[0].replace(":sEcReT@", "")];
     let output = finish(set(&url, &secret, &["run", "--hide-nodes", "r", "--", "env"])).await;

@@ -146,13 +146,10 @@ fn lost(what: &str) -> Failure {
 
 /// Connects to the handle's nodes. A client that only `deletes` need not register.
 async fn connect(arguments: &Handle, deletes: bool) -> Result<Redlock, Failure> {
-    let existing = &arguments.existing;
-    let urls = nodes::urls(&existing.nodes)?;
-    let mut builder = nodes::builder(&existing.nodes, &urls)?
+    let mut builder = nodes::builder_for(&arguments.existing)?
         .name("quorlock extend")
         .ttl(arguments.handle.ttl())
-        .watchdog(false)
-        .key_prefix(&existing.key_prefix);
+        .watchdog(false);
     if let Some(window) = arguments.guard_window {
         builder = builder.guard_window(window);
     }

@@ -7,15 +7,12 @@ use serde_json::{Value, json};
 
 use crate::args::Doctor;
 use crate::exit::{self, Failure};
+use crate::format::counted;
 use crate::report::{Report, escape_control_characters};
 use crate::{nodes, out};
 
 pub(crate) async fn doctor(arguments: Doctor, report: &Report) -> Result<u8, Failure> {
-    let existing = &arguments.existing;
-    let urls = nodes::urls(&existing.nodes)?;
-    let mut builder = nodes::builder(&existing.nodes, &urls)?
-        .key_prefix(&existing.key_prefix)
-        .ttl(arguments.ttl);
+    let mut builder = nodes::builder_for(&arguments.existing)?.ttl(arguments.ttl);
     if let Some(window) = arguments.guard_window {
         builder = builder.guard_window(window.max(arguments.ttl));
     }
@@ -113,25 +110,20 @@ fn group<'a>(text: &mut String, heading: &str, findings: impl Iterator<Item = &'
 }
 
 fn verdict(found: &CheckUp) -> String {
-    let plural = |count: usize, thing: &str| match count {
-        1 => format!("1 {thing}"),
-        count => format!("{count} {thing}s"),
-    };
-    let counted = |severity, thing| {
-        Some(count(found, severity))
-            .filter(|count| *count > 0)
-            .map(|count| plural(count, thing))
+    let found_any = |severity, thing| {
+        let count = count(found, severity);
+        (count > 0).then(|| counted(count, thing))
     };
     let mut found_words: Vec<String> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
         .into_iter()
-        .filter_map(|(severity, thing)| counted(severity, thing))
+        .filter_map(|(severity, thing)| found_any(severity, thing))
         .collect();
     if found_words.is_empty() {
         found_words.push("nothing found".to_owned());
     }
-    let nodes = nodes::counted(found.nodes.len());
+    let nodes = counted(found.nodes.len(), "node");
     let unchecked =
-        counted(Severity::Unknown, "thing").map(|things| format!("; {things} could not be checked"));
+        found_any(Severity::Unknown, "thing").map(|things| format!("; {things} could not be checked"));
     let out_of_reach = match found.has_quorum_in_reach() {
         true => "",
         false => "; NO QUORUM IS IN REACH",

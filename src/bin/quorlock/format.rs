@@ -1,5 +1,6 @@
-//! Times and durations, as the tool prints them.
+//! Times, durations and numbers of things, as the tool prints them.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Formats a duration, to the millisecond.
@@ -29,4 +30,10 @@ pub(crate) fn at(instant: Instant) -> String {
         None => wall.checked_sub(now - instant),
     };
     time(moment.unwrap_or(wall))
+}
+
+/// Formats a number of things, whose word has a plural with s.
+pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {thing}{plural}")
 }

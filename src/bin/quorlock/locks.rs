@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::args::Locks;
 use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
+use crate::format::counted;
 use crate::nodes::quorum;
 use crate::report::{Report, escape_control_characters};
 use crate::show::look;
@@ -146,13 +147,13 @@ impl Holders {
 }
 
 fn holder_line(holder: Option<&Holder>, count: u64) -> String {
-    let plural = if count == 1 { "" } else { "s" };
+    let locks = counted(count, "lock");
     let Some(holder) = holder else {
-        return format!("{UNKNOWN}: {count} lock{plural}\n");
+        return format!("{UNKNOWN}: {locks}\n");
     };
     let (name, since) = (holder.name(), holder::since(holder));
     format!(
-        "{}: {count} lock{plural}, the oldest since {since}\n",
+        "{}: {locks}, the oldest since {since}\n",
         escape_control_characters(&name)
     )
 }

@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use crate::args::Members;
 use crate::exit::{self, Failure};
-use crate::format::{millis, short};
+use crate::format::{counted, millis, short};
 use crate::report::Report;
 use crate::{nodes, out};
 
 pub(crate) async fn members(arguments: Members, report: &Report) -> Result<u8, Failure> {
     let existing = &arguments.existing;
-    let urls = nodes::urls(&existing.nodes)?;
-    let builder = nodes::builder(&existing.nodes, &urls)?.key_prefix(&existing.key_prefix);
+    let asked = nodes::urls(&existing.nodes)?.len();
+    let builder = nodes::builder_for(existing)?;
     let found = builder.registrations().await.map_err(Failure::usage)?;
-    out::print(report, || document(&found), || text(&found, urls.len()))?;
-    Ok(code(&found, urls.len()))
+    out::print(report, || document(&found), || text(&found, asked))?;
+    Ok(code(&found, asked))
 }
 
 fn code(found: &Registrations, asked: usize) -> u8 {
@@ -57,7 +57,7 @@ fn text(found: &Registrations, asked: usize) -> String {
         let _ = writeln!(
             text,
             "{}: {}",
-            nodes::counted(list.nodes.len()),
+            counted(list.nodes.len(), "node"),
             list.nodes.join(", ")
         );
         let _ = writeln!(

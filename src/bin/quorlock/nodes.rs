@@ -8,7 +8,7 @@ use quorlock::testbed::{Testbed, TestbedError};
 use quorlock::{ConnectError, NodeConfig, Redlock, RedlockBuilder};
 use tokio::time::timeout;
 
-use crate::args::Nodes;
+use crate::args::{Existing, Nodes};
 use crate::credentials;
 use crate::end::End;
 use crate::exit::{self, Failure};
@@ -68,13 +68,6 @@ pub(crate) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-pub(crate) fn counted(nodes: usize) -> String {
-    match nodes {
-        1 => "1 node".to_owned(),
-        nodes => format!("{nodes} nodes"),
-    }
-}
-
 /// Returns a builder with the nodes and the options to connect.
 pub(crate) fn builder(nodes: &Nodes, urls: &[String]) -> Result<RedlockBuilder, Failure> {
     let provider = credentials::provider(nodes);
@@ -90,6 +83,12 @@ pub(crate) fn builder(nodes: &Nodes, urls: &[String]) -> Result<RedlockBuilder, 
         .into_iter()
         .fold(Redlock::builder(), RedlockBuilder::node)
         .connect_timeout(nodes.connect_timeout))
+}
+
+/// As [`builder`], to look for existing locks and clients.
+pub(crate) fn builder_for(existing: &Existing) -> Result<RedlockBuilder, Failure> {
+    let builder = builder(&existing.nodes, &urls(&existing.nodes)?)?;
+    Ok(builder.key_prefix(&existing.key_prefix))
 }
 
 #[cfg(feature = "tls")]

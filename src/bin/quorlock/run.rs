@@ -191,14 +191,8 @@ impl Held<'_> {
         guard: Guard,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let Held {
-            arguments,
-            lease,
-            report,
-            ..
-        } = *self;
-        let resource = lease.resource();
-        let is_done = match signals.or(lease.is_done(period)).await {
+        let resource = self.lease.resource();
+        let is_done = match signals.or(self.lease.is_done(period)).await {
             Ok(is_done) => is_done,
             Err(signal) => return Ok(Outcome::Ended(End::by(signal))),
         };
@@ -209,8 +203,8 @@ impl Held<'_> {
             Failure::new(exit::NO_QUORUM, what)
         })?;
         if is_done {
-            report.event(&Event::Done { resource, period });
-            let code = arguments.lock.conflict_exit_code.unwrap_or(exit::OK);
+            self.report.event(&Event::Done { resource, period });
+            let code = self.arguments.lock.conflict_exit_code.unwrap_or(exit::OK);
             return Ok(Outcome::Ended(End::Code(code)));
         }
         // The wait for the lock may have lasted into another period.
@@ -269,12 +263,7 @@ impl Held<'_> {
         guard: Guard,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let Held {
-            arguments,
-            lease,
-            times,
-            report,
-        } = *self;
+        let (arguments, lease) = (self.arguments, self.lease);
         let token = lease.fencing_token().map(|token| token.to_string());
         let period = period.map(|period| format::utc(period.start()));
         let mut environment = vec![
@@ -290,7 +279,7 @@ impl Held<'_> {
         // Only now: a command that was not run needs no minimum. The TTL of the lease is in whole milliseconds.
         let least = arguments.min_hold.min(lease.ttl());
         lease.min_hold(least).map_err(Failure::usage)?;
-        report.event(&Event::Started { pid: job.pid() });
-        Ok(supervise(&mut job, lease, times, signals, report).await)
+        self.report.event(&Event::Started { pid: job.pid() });
+        Ok(supervise(&mut job, lease, self.times, signals, self.report).await)
     }
 }

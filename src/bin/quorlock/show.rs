@@ -41,9 +41,7 @@ pub(crate) async fn connect(existing: &Existing) -> Result<Redlock, Failure> {
 }
 
 fn builder(existing: &Existing) -> Result<RedlockBuilder, Failure> {
-    let urls = nodes::urls(&existing.nodes)?;
-    let builder = nodes::builder(&existing.nodes, &urls)?;
-    Ok(builder.observe().key_prefix(&existing.key_prefix))
+    Ok(nodes::builder_for(existing)?.observe())
 }
 
 pub(crate) fn text(lock: &Inspection) -> String {

@@ -97,12 +97,9 @@ impl Verdict {
 }
 
 pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Failure> {
-    let existing = &arguments.existing;
-    let urls = nodes::urls(&existing.nodes)?;
-    let mut builder = nodes::builder(&existing.nodes, &urls)?
+    let mut builder = nodes::builder_for(&arguments.existing)?
         .observe()
-        .ttl(arguments.ttl)
-        .key_prefix(&existing.key_prefix);
+        .ttl(arguments.ttl);
     if let Some(window) = arguments.guard_window {
         builder = builder.guard_window(window);
     }

@@ -16,8 +16,8 @@ use crate::exit;
 /// quorlock (TERM, INT, HUP, QUIT, USR1, USR2, ALRM, ...) go to the whole group, or to the command alone (--signal command).
 ///
 /// If the lease is lost, or cannot be renewed in time, the whole group gets TERM, and KILL --kill-after later. This is before the
-/// lease ends, so that no process of the group runs when another client may hold the lock. The same happens if quorlock itself is
-/// killed or stopped. A process that leaves the group (setsid) is not ended.
+/// lease ends, so that no process of the group runs when another client may hold the lock. The guard does the same if quorlock itself
+/// is killed or stopped. A process that leaves the group (setsid) is not ended.
 ///
 /// A command that was paused can still write after another client has acquired the lock. No lock can prevent this.
 /// QUORLOCK_FENCING_TOKEN contains a number that is larger for every later run. Send it with every write, and let the store
@@ -54,7 +54,8 @@ pub(crate) struct Run {
     /// Keep the lock for at least this time, at most the TTL, however short the command is. quorlock does not wait for it
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = humantime::parse_duration)]
     pub(crate) min_hold: Duration,
-    /// Run the command only if no run that began in the current period of this length has ended with code 0. From 1s to 365days. Periods are counted in UTC: 24h is a day. QUORLOCK_PERIOD contains its first moment. If the period is done, exits
+    /// Run the command only if no run that began in the current period of this length has ended with code 0. From 1s to
+    /// 365days. Periods are counted in UTC: 24h is a day. QUORLOCK_PERIOD contains its first moment. If the period is done, exits
     /// with 0, or the code of -E
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) once_per: Option<Duration>,

@@ -32,7 +32,7 @@ pub(crate) struct Status {
 /// Say everything that makes the nodes unfit for locks, and what to do about it
 ///
 /// Checks settings, rights, real writes, memory, disks, speed, clocks, replicas, sentinels, hosts, the lists of nodes in use, and
-/// locks that never expire. What the user may not see is reported as not checked.
+/// locks that never expire. Facts that the user may not see are reported as not checked.
 ///
 /// Takes no lock, and registers no list of nodes. Writes keys that expire within ten seconds, and deletes them. Creates a node's
 /// record if there is none, which starts the guard of a new set.

@@ -7,7 +7,7 @@ use indicatif::HumanCount;
 use super::Results;
 use super::findings::findings;
 use super::tally::{Latencies, PERCENTILES, ms};
-use crate::nodes::counted;
+use crate::format::counted;
 use crate::report::escape_control_characters;
 
 /// The first column's width, unless a node's name is longer.
@@ -30,7 +30,7 @@ pub(crate) fn title(results: &Results) -> String {
     format!(
         "{}{}, {} needed for a lock; {} fencing tokens; TTL {}",
         results.interrupted.map_or("", |_| "PARTIAL (interrupted): "),
-        counted(results.nodes.len()),
+        counted(results.nodes.len(), "node"),
         results.quorum(),
         if args.no_fencing { "without" } else { "with" },
         humantime::format_duration(args.ttl)

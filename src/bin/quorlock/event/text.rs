@@ -6,10 +6,9 @@ use quorlock::node::Reply;
 use quorlock::{LossReason, Lost, NodeVote, ReleaseOutcome};
 
 use super::{Event, Obstacle, Weight, word};
-use crate::format::{millis, short, utc};
+use crate::format::{counted, millis, short, utc};
 use crate::holder;
 use crate::job::NOT_OURS;
-use crate::nodes::counted;
 
 impl Event<'_> {
     /// Returns the lines for people.
@@ -135,7 +134,7 @@ impl Event<'_> {
                 format!(
                     "{parts} measurements on {}, for about {}: takes locks {keys} and releases them{counters}. \
                      The nodes are busy meanwhile; Ctrl-C ends it early",
-                    counted(*nodes),
+                    counted(*nodes, "node"),
                     short(*length),
                 )
             }
