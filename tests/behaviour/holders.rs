@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use quorlock::node::OwnerToken;
-use quorlock::{AcquireError, Holder, Inspection, KeyValue, Leak, LockStatus, LossReason, Redlock};
+use quorlock::{AcquireError, Holder, Inspection, KeyValue, Leak, Lease, LockStatus, LossReason, Redlock};
 
 use crate::common::{PATIENCE, ask, eventually};
 use crate::polled::polled;
@@ -254,6 +254,35 @@ async fn listed(redlock: &Redlock, pattern: &str, counters: bool) -> (Vec<Inspec
     (found, faults)
 }
 
+/// Acquires locks, and waits for the nodes that a quorum did not wait for: a list may miss a lock that is acquired meanwhile.
+async fn on_all_nodes(
+    world: &World,
+    redlock: &Redlock,
+    prefix: &str,
+    names: &BTreeSet<String>,
+) -> Vec<Lease> {
+    let acquire = |name: &String| {
+        redlock
+            .lock(name)
+            .ttl(PATIENCE)
+            .node_budget(PATIENCE / 2)
+            .acquire()
+    };
+    let leases = join_all(names.iter().map(acquire)).await;
+    let keys: Vec<String> = names.iter().map(|name| format!("{prefix}{name}")).collect();
+    let count: Vec<&[u8]> = [&b"EXISTS"[..]]
+        .into_iter()
+        .chain(keys.iter().map(String::as_bytes))
+        .collect();
+    for url in world.live() {
+        eventually("the keys are on each node", async || {
+            ask::<usize>(url, &count).await.unwrap() == keys.len()
+        })
+        .await;
+    }
+    leases.into_iter().map(Result::unwrap).collect()
+}
+
 async fn all_locks_are_listed_once(world: &World) {
     // A prefix that is a pattern, too.
     let builder = || world.builder().key_prefix("list[1]*:");
@@ -261,12 +290,7 @@ async fn all_locks_are_listed_once(world: &World) {
     let looks = builder().connect().await.unwrap();
     // More than two pages.
     let names: BTreeSet<String> = (0..600).map(|number| format!("job/{number}")).collect();
-    let acquire = |name: &String| holds.lock(name).ttl(PATIENCE).node_budget(PATIENCE / 2).acquire();
-    let leases: Vec<_> = join_all(names.iter().map(acquire))
-        .await
-        .into_iter()
-        .map(Result::unwrap)
-        .collect();
+    let leases = on_all_nodes(world, &holds, "list[1]*:", &names).await;
     let missing = world.nodes() - world.live().len();
     for (pattern, expected) in [("*", names.len()), ("job/1*", 111), ("job/17", 1), ("other*", 0)] {
         let (found, faults) = listed(&looks, pattern, false).await;
@@ -292,18 +316,8 @@ async fn all_locks_are_listed_once(world: &World) {
 async fn a_list_goes_on_after_a_dropped_call(world: &World) {
     let builder = || world.builder().key_prefix("dropped:");
     let holds = builder().name("holds").connect().await.unwrap();
-    let acquire = |number: usize| {
-        holds
-            .lock(format!("{number}"))
-            .ttl(PATIENCE)
-            .node_budget(PATIENCE / 2)
-            .acquire()
-    };
-    let leases: Vec<_> = join_all((0..20).map(acquire))
-        .await
-        .into_iter()
-        .map(Result::unwrap)
-        .collect();
+    let names = (0..20).map(|number| number.to_string()).collect();
+    let leases = on_all_nodes(world, &holds, "dropped:", &names).await;
     let looks = builder().connect().await.unwrap();
     let mut locks = looks.locks("*");
     let (mut found, mut polls) = (BTreeSet::new(), 1);

@@ -184,11 +184,17 @@ async fn connections_for_announcements_may_be_cut_at_any_time() {
             sleep(Duration::from_millis(20)).await;
         }
     };
+    // How many connections are cut during one grant depends on the machine.
+    let granted = async {
+        contend(managers.clone(), 50).await;
+        while calls(&testbed.nodes()[0], "subscribe").await <= 10 {
+            contend(managers.clone(), 5).await;
+        }
+    };
     tokio::select! {
-        () = contend(managers, 50) => {}
+        () = async { timeout(PATIENCE, granted).await.unwrap() } => {}
         () = cut => {}
     }
-    assert!(calls(&testbed.nodes()[0], "subscribe").await > 10);
 }
 
 /// A refused subscription must not be taken for another command's reply. Locks pass at the back-off rate.
