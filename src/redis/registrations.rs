@@ -30,6 +30,8 @@ pub struct Registrations {
     pub lists: Vec<NodeList>,
     /// Nodes that could not be queried, and why.
     pub faults: Vec<(Arc<str>, Fault)>,
+    /// Nodes that did not list their clients, and why: mostly, the user lacks the right `+scan`.
+    pub unlisted: Vec<(Arc<str>, Fault)>,
 }
 
 /// A list of nodes that clients use.
@@ -42,13 +44,13 @@ pub struct NodeList {
     pub remaining: Duration,
     /// The queried nodes that know of it.
     pub registered_on: Vec<Arc<str>>,
-    /// The clients that use it: executable, host, process id. Empty if the user may not list keys (`+scan`).
+    /// The clients that use it: executable, host, process id. Without those of [`unlisted`](Registrations::unlisted) nodes.
     pub clients: Vec<Arc<str>>,
 }
 
 struct Known {
     lists: Vec<(View, Duration)>,
-    clients: Vec<(View, String)>,
+    clients: Result<Vec<(View, String)>, Fault>,
 }
 
 #[derive(Default)]
@@ -80,9 +82,14 @@ pub(crate) async fn registrations(
                     list.remaining = remaining.max(list.remaining);
                     list.registered_on.insert(name.clone());
                 }
-                for (view, client) in known.clients {
-                    let list = lists.entry(view.addresses()).or_default();
-                    list.clients.insert(client.into());
+                match known.clients {
+                    Ok(clients) => {
+                        for (view, client) in clients {
+                            let list = lists.entry(view.addresses()).or_default();
+                            list.clients.insert(client.into());
+                        }
+                    }
+                    Err(fault) => found.unlisted.push((name, fault)),
                 }
             }
             Err(fault) => found.faults.push((name, fault)),
@@ -123,12 +130,13 @@ async fn read(client: &Client, prefix: &str) -> Result<Known, Fault> {
     };
     Ok(Known {
         lists: entries.chunks_exact(2).filter_map(list).collect(),
-        clients: clients(client, prefix).await.unwrap_or_default(),
+        clients: clients(client, prefix).await,
     })
 }
 
-/// Returns the registered clients. `None` if the user may not list keys.
-async fn clients(client: &Client, prefix: &str) -> Option<Vec<(View, String)>> {
+/// Returns the registered clients.
+async fn clients(client: &Client, prefix: &str) -> Result<Vec<(View, String)>, Fault> {
+    let refusal = |error| fred_client::refusal(&error);
     let pattern = format!("{}*{CLIENT_SUFFIX}", literal(prefix));
     let mut found = Vec::new();
     let mut cursor = "0".to_owned();
@@ -140,15 +148,15 @@ async fn clients(client: &Client, prefix: &str) -> Option<Vec<(View, String)>> {
             Value::from_static_str("COUNT"),
             Value::Integer(SCAN_COUNT),
         ];
-        let answer: Value = client.custom(command("SCAN"), args).await.ok()?;
-        let (next, keys): (String, Vec<String>) = answer.convert().ok()?;
+        let answer: Value = client.custom(command("SCAN"), args).await.map_err(refusal)?;
+        let (next, keys): (String, Vec<String>) = answer.convert().map_err(refusal)?;
         for key in keys {
-            let description: Option<String> =
-                client.custom(command("GET"), vec![Value::from(key)]).await.ok()?;
+            let get = client.custom(command("GET"), vec![Value::from(key)]);
+            let description: Option<String> = get.await.map_err(refusal)?;
             found.extend(description.as_deref().and_then(parse));
         }
         if next == "0" {
-            return Some(found);
+            return Ok(found);
         }
         cursor = next;
     }

@@ -32,6 +32,37 @@ async fn holds(urls: &[String], name: &str, resource: &str) -> Running {
 }
 
 #[tokio::test]
+async fn members_names_the_list_its_clients_and_the_nodes_that_do_not_list_them() {
+    let testbed = testbed().await;
+    let urls = testbed.urls();
+    let mut billing = holds(&urls, "billing", "r").await;
+    for node in &testbed.nodes()[..2] {
+        let rights = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-scan"];
+        assert_eq!(node.command(&rights).await.unwrap().as_str(), Some("OK"));
+    }
+    let as_app: Vec<String> = urls.iter().map(|url| url.replace("//", "//app:pw@")).collect();
+    let few = [&as_app[..2], &urls[2..]].concat();
+    for (urls, refusals) in [(&urls, 0), (&few, 2)] {
+        let found = json(urls, &["members"]).await;
+        let list = &found["lists"][0];
+        assert_eq!(
+            (list["nodes"].as_array().unwrap().len(), &found["lists"][1]),
+            (3, &Value::Null)
+        );
+        assert!(
+            list["clients"][0].as_str().unwrap().starts_with("billing on "),
+            "{found}"
+        );
+        assert_eq!(found["unlisted"].as_array().unwrap().len(), refusals, "{found}");
+        let said = text(&finish(with(urls, &["members"])).await.stdout);
+        assert_eq!(said.matches("the user needs +scan").count(), refusals, "{said}");
+        assert!(said.ends_with("one list of nodes is in use\n"), "{said}");
+    }
+    billing.close_input();
+    assert_eq!(billing.end().await.0, Some(0));
+}
+
+#[tokio::test]
 async fn a_process_that_hangs_is_found_and_its_lock_given_to_the_next() {
     let testbed = testbed().await;
     let urls = testbed.urls();

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use quorlock::node::Fault;
 use quorlock::{NodeList, Registrations};
 use serde_json::{Value, json};
 
@@ -37,14 +38,12 @@ fn document(found: &Registrations) -> Value {
         })
     };
     let lists: Vec<_> = found.lists.iter().map(list).collect();
-    let faults: Vec<_> = found
-        .faults
-        .iter()
-        .map(|(node, trouble)| {
-            json!({ "node": &**node, "reason": trouble.kind(), "trouble": trouble.to_string() })
-        })
-        .collect();
-    json!({ "lists": lists, "faults": faults })
+    json!({ "lists": lists, "faults": faults(&found.faults), "unlisted": faults(&found.unlisted) })
+}
+
+fn faults(faults: &[(Arc<str>, Fault)]) -> Vec<Value> {
+    let fault = |(node, trouble): &(Arc<str>, Fault)| json!({ "node": &**node, "reason": trouble.kind(), "trouble": trouble.to_string() });
+    faults.iter().map(fault).collect()
 }
 
 fn words(list: &[Arc<str>]) -> Vec<&str> {
@@ -72,6 +71,12 @@ fn text(found: &Registrations, asked: usize) -> String {
     }
     for (node, fault) in &found.faults {
         let _ = writeln!(text, "{node}: {fault}");
+    }
+    for (node, fault) in &found.unlisted {
+        let _ = writeln!(
+            text,
+            "{node}: clients are not listed (the user needs +scan): {fault}"
+        );
     }
     let verdict = match found.lists.len() {
         _ if found.faults.len() == asked => "no node could be asked",
