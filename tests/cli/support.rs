@@ -120,6 +120,11 @@ impl Running {
             .expect("the output ended before the expected line")
     }
 
+    /// Returns the next line of standard error.
+    pub(crate) async fn said(&mut self) -> String {
+        self.err().await.expect("the tool said nothing more")
+    }
+
     /// Returns the next event of this name.
     pub(crate) async fn event(&mut self, name: &str) -> serde_json::Value {
         let mut others = Vec::new();

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use quorlock::testbed::Testbed;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{eventually, finish, free, holder, numbers, with};
+use crate::support::{Running, eventually, finish, free, holder, numbers, with};
 use crate::terminal::Terminal;
 use crate::testbed;
 
@@ -106,6 +107,23 @@ async fn one_that_is_suspended_for_too_long_is_said_to_have_been() {
     terminal.press("echo \"status:\" $?\n");
     terminal.shows("status: 79").await;
     end(terminal).await;
+}
+
+#[tokio::test]
+async fn a_stop_by_another_process_is_said() {
+    let testbed = testbed().await;
+    let script = "echo $$; read -r _; exit 7";
+    for signal in [Signal::STOP, Signal::TSTP] {
+        let mut running = Running::start(with(&testbed.urls(), &["run", "r", "--", "sh", "-c", script]));
+        let command = Pid::from_raw(running.line().await.parse().unwrap()).unwrap();
+        kill_process(command, signal).unwrap();
+        let said = running.said().await;
+        assert!(said.contains("the command was stopped by"), "{said}");
+        kill_process(command, Signal::CONT).unwrap();
+        running.close_input();
+        assert_eq!(running.end().await, (Some(7), String::new()));
+        free(&testbed).await;
+    }
 }
 
 /// The lease outlives the suspension. Then no node answers any more.

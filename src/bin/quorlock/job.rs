@@ -199,7 +199,7 @@ impl Job {
     /// Handles a stop of the command. After one by job control, this process stops, too: the shell then takes the terminal back.
     fn suspend(&mut self, signal: Signal) {
         let Some(terminal) = &mut self.terminal else {
-            return;
+            return keeps_lock_while_stopped(signal);
         };
         match signal {
             Signal::TTIN | Signal::TTOU if terminal.lend(self.group) => {
@@ -213,7 +213,7 @@ impl Job {
                 suspension::suspend();
             }
             // Not by job control: this process goes on.
-            _ => {}
+            _ => keeps_lock_while_stopped(signal),
         }
     }
 
@@ -246,4 +246,14 @@ impl Job {
             sleep(POLL_INTERVAL).await;
         }
     }
+}
+
+fn keeps_lock_while_stopped(signal: Signal) {
+    let name = match signal {
+        Signal::TSTP => "TSTP",
+        Signal::TTIN => "TTIN",
+        Signal::TTOU => "TTOU",
+        _ => "STOP",
+    };
+    tracing::warn!("the command was stopped by {name}, and keeps the lock meanwhile: CONT lets it go on");
 }
