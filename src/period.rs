@@ -94,6 +94,12 @@ impl Period {
 }
 
 impl DoneMark {
+    /// Returns whether some client's clock can have made the mark by `now`.
+    pub(crate) fn is_plausible(&self, now: SystemTime) -> bool {
+        let current = Period::containing(now, Duration::from_millis(self.length_ms));
+        current.is_some_and(|current| self.end_ms <= current.latest_plausible_mark(now).end_ms)
+    }
+
     /// Returns for how long nodes keep the mark: until a period after its end. The next period may have begun by other clocks.
     pub(crate) fn ttl(&self, now: SystemTime) -> Duration {
         let length = Duration::from_millis(self.length_ms);

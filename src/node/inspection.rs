@@ -15,7 +15,8 @@ pub struct KeyState {
     pub remaining: Option<Duration>,
     /// The counter of fencing tokens. `None` if there is none.
     pub counter: Option<Counter>,
-    /// The end of the last [`Period`](crate::Period) in which the resource's work was done. `None` if none is marked.
+    /// The end of the last [`Period`](crate::Period) in which the resource's work was done. `None` if none is marked, or the mark is
+    /// too far in the future to be right by this machine's clock: no client then relies on it.
     pub done_until: Option<SystemTime>,
 }
 

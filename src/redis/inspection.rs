@@ -1,12 +1,12 @@
 //! Reads what a node has of locks, and lists its keys (H4).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::pipeline::Pipeline;
 use super::resp::{self, Value};
 use crate::node::{Counter, Fault, KeyPage, KeyState, KeyValue, OwnerToken};
-use crate::period;
+use crate::period::{self, DoneMark};
 
 const INSPECT: &str = include_str!("inspect.lua");
 const ENTRIES: usize = 6;
@@ -58,11 +58,20 @@ fn state(entries: &[Value]) -> Option<KeyState> {
         "" => None,
         count => Some(Counter::new(count.parse().ok(), lifetime(counter_remaining)?)),
     };
-    // What is no number is no mark.
-    let end = done.as_str()?.split_once(':').map(|(end, _)| end.parse());
-    let done_until = end.and_then(Result::ok).and_then(period::moment);
+    let done_until = mark(done.as_str()?)
+        .filter(|mark| mark.is_plausible(SystemTime::now()))
+        .and_then(|mark| period::moment(mark.end_ms));
     let state = KeyState::new(value, lifetime(remaining)?, counter);
     Some(KeyState { done_until, ..state })
+}
+
+/// Reads the mark of a period. `None` if it is none.
+fn mark(text: &str) -> Option<DoneMark> {
+    let (end, length) = text.split_once(':')?;
+    Some(DoneMark {
+        end_ms: end.parse().ok()?,
+        length_ms: length.parse().ok()?,
+    })
 }
 
 fn value(text: &Value) -> Option<KeyValue> {
@@ -122,7 +131,8 @@ mod tests {
                     Value::Integer(5),
                     text("17"),
                     Value::Integer(-1),
-                    text(""),
+                    // No clock is so far ahead.
+                    text("253402300799000:1000"),
                 ],
                 KeyState::new(KeyValue::Owner(owner), ms(5), Some(Counter::new(Some(17), None))),
             ),
