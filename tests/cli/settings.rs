@@ -86,6 +86,41 @@ async fn a_variable_switches_a_flag_of_the_file_off() {
     }
 }
 
+#[tokio::test]
+async fn a_variable_without_effect_is_named() {
+    let testbed = one_node().await;
+    let variables = [
+        ("QUORLOCK_TTLS", "1m"),
+        ("QUORLOCK_ONCE_PER", "24h"),
+        ("QUORLOCK_EMPTY", ""),
+        // Those of an outer run.
+        ("QUORLOCK_RESOURCE", "r"),
+        ("QUORLOCK_FENCING_TOKEN", "1"),
+        ("QUORLOCK_PERIOD", "2026-11-30T00:00:00Z"),
+        ("QUORLOCK_HANDLE", "h"),
+        ("QUORLOCK_LOG", "warn"),
+        // Another command's option.
+        ("QUORLOCK_WAIT", "1s"),
+    ];
+    let said = ends(set(&testbed.urls(), &variables, &["show", "r"]), 0).await;
+    let names = "QUORLOCK_ONCE_PER, QUORLOCK_TTLS";
+    let warning = format!("warning: unknown variables, which have no effect: {names}\n");
+    assert_eq!(said, format!("quorlock: {warning}"));
+    assert_eq!(
+        ends(set(&testbed.urls(), &variables, &["-q", "show", "r"]), 0).await,
+        ""
+    );
+    let wrong = ends(
+        set(&[], &[("QUORLOCK_NODES", "redis://h:port")], &["show", "r"]),
+        2,
+    )
+    .await;
+    assert!(
+        wrong.contains("QUORLOCK_NODES: ") && wrong.contains("redis://h:port"),
+        "{wrong}"
+    );
+}
+
 /// A password in a file is for the nodes of that file.
 #[tokio::test]
 async fn a_password_is_not_sent_to_nodes_of_a_stronger_layer() {

@@ -14,7 +14,7 @@ use crate::exit::Failure;
 use crate::report::Report;
 
 /// Contains filters, which replace those of `-v`.
-const VARIABLE: &str = "QUORLOCK_LOG";
+pub(crate) const VARIABLE: &str = "QUORLOCK_LOG";
 
 /// Sends the library's log to `report`, without warnings about nodes' settings if `settings_shown`.
 pub(crate) fn start(report: &Report, output: &Output, settings_shown: bool) -> Result<(), Failure> {

@@ -57,6 +57,13 @@ fn split(list: &str) -> Vec<String> {
     urls
 }
 
+/// Checks the URLs of a list.
+pub(crate) fn check(list: &str) -> Result<(), impl std::fmt::Display + use<>> {
+    split(list)
+        .iter()
+        .try_for_each(|url| NodeConfig::from_url(url).map(drop))
+}
+
 /// Returns whether a list of URLs contains a password.
 pub(crate) fn have_passwords(list: &str) -> bool {
     let has_one = |url: &String| url::Url::parse(url).is_ok_and(|url| url.password().is_some());

@@ -23,9 +23,9 @@ use crate::report::Report;
 use crate::signals::Signals;
 use crate::supervise::{Outcome, Times, supervise};
 
-const RESOURCE: &str = "QUORLOCK_RESOURCE";
-const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
-const PERIOD: &str = "QUORLOCK_PERIOD";
+pub(crate) const RESOURCE: &str = "QUORLOCK_RESOURCE";
+pub(crate) const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
+pub(crate) const PERIOD: &str = "QUORLOCK_PERIOD";
 /// How long to wait before a period is marked once more.
 const MARK_AGAIN: Duration = Duration::from_millis(200);
 /// For how long.

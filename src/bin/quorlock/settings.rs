@@ -4,18 +4,27 @@
 //! `QUORLOCK_`. The command line is parsed twice. The second time, variables and the file are the options' defaults: an option
 //! beats its default, and no default conflicts with an option.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use crate::args::Arguments;
 use crate::config::{self, File};
+use crate::event::{Event, Weight};
 use crate::exit::Failure;
 use crate::report::Report;
-use crate::usage;
+use crate::{log, nodes, run, usage};
 
 const PREFIX: &str = "QUORLOCK_";
+/// Variables that are no settings: those that a command gets, of the log, and of the testbed.
+const OTHER_VARIABLES: [&str; 5] = [
+    run::RESOURCE,
+    run::FENCING_TOKEN,
+    run::PERIOD,
+    log::VARIABLE,
+    "QUORLOCK_REDIS_SERVER",
+];
 /// The options that tell the nodes' password.
 const PASSWORDS: [&str; 2] = ["password_file", "credentials_command"];
 
@@ -69,6 +78,7 @@ impl Given {
         if options.is_empty() {
             return Ok(self.arguments);
         }
+        warn_of_unknown_variables(&known, report);
         let in_file = match File::find(self.arguments.config.as_deref())? {
             Some(file) => {
                 let settings = file.settings(&known)?;
@@ -116,6 +126,25 @@ pub(crate) fn key(option: &Arg) -> Option<String> {
     let is_setting = option.get_long().is_some() && variable != config::VARIABLE;
     let name = variable.strip_prefix(PREFIX).filter(|_| is_setting)?;
     Some(name.to_lowercase().replace('_', "-"))
+}
+
+/// Warns of variables that look like settings, and have no effect.
+fn warn_of_unknown_variables(known: &Command, report: &Report) {
+    let options = known.get_subcommands().flat_map(Command::get_arguments);
+    let of_options = options.chain(known.get_arguments()).filter_map(Arg::get_env);
+    let effective: Vec<&OsStr> = of_options.chain(OTHER_VARIABLES.map(OsStr::new)).collect();
+    let mut unknown: Vec<String> = std::env::vars_os()
+        .filter(|(name, value)| !value.is_empty() && !effective.contains(&&**name))
+        .map(|(name, _)| name.to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(PREFIX))
+        .collect();
+    unknown.sort_unstable();
+    if !unknown.is_empty() {
+        report.event(&Event::Log {
+            weight: Weight::Warning,
+            text: &format!("unknown variables, which have no effect: {}", unknown.join(", ")),
+        });
+    }
 }
 
 /// Returns the variables that are set. An empty one counts as unset.
@@ -230,7 +259,12 @@ pub(crate) fn check(setting: &Setting<'_>) -> Result<(), Failure> {
             .no_binary_name(true)
             .arg(alone)
             .try_get_matches_from([value]);
-        let Err(error) = parsed else { continue };
+        let Err(error) = parsed else {
+            if let (true, Some(list)) = (option.get_id() == "node", value.to_str()) {
+                nodes::check(list).map_err(|error| Failure::usage(format!("{place}: {error}")))?;
+            }
+            continue;
+        };
         // The message leaves the value out: it may be a part of a password.
         let Some(value) = value.to_str() else {
             let in_url = match option.get_id() == "node" {
