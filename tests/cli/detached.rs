@@ -26,7 +26,7 @@ async fn a_lock_is_acquired_extended_and_released_by_three_processes() {
         (&shown["status"], &shown["owner"]),
         (&"held".into(), &acquired["owner"])
     );
-    assert_eq!(shown["holder"]["name"], "quorlock acquire");
+    assert_eq!(shown["holder"]["name"], "a handle of quorlock acquire");
     let refused = finish(with(&urls, &["acquire", "--no-wait", "-E", "9", "deploy:prod"])).await;
     assert_eq!((refused.status.code(), &*text(&refused.stdout)), (Some(9), ""));
 

@@ -19,7 +19,7 @@ pub(crate) async fn acquire(arguments: Acquire, report: &Report) -> Result<End, 
     let urls = nodes::urls(&arguments.nodes)?;
     let mut signals = Signals::for_command()?;
     let connecting = async {
-        let name = "quorlock acquire".to_owned();
+        let name = "a handle of quorlock acquire".to_owned();
         let builder = locking::builder(&arguments.nodes, &urls, &arguments.lock, name)?.watchdog(false);
         builder
             .connect()
