@@ -126,7 +126,6 @@ async fn leads_nowhere() {
     lead("nowhere.test", &[at_a]);
     let builder = builder(format!("redis://nowhere.test:{}", at_a.port()));
     let redlock = builder.connect().await.unwrap();
-    let lease = redlock.lock("job").acquire().await.unwrap();
     let before = connections(a).await;
 
     lead("nowhere.test", &[]);
@@ -152,7 +151,10 @@ async fn leads_nowhere() {
         before.iter().all(|connection| after.contains(connection)),
         "{before:?} {after:?}"
     );
-    assert!(lease.extend().await.is_ok());
-    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    // The TTL is short, so a slow machine may need several attempts.
+    eventually("locks are still taken there", async || {
+        is_taken_on(&redlock, a, "job").await
+    })
+    .await;
     assert_eq!(lines(&log, &["node out of reach"]), 0);
 }

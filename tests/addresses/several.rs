@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             swallowed,
         ),
         trial("a_server_that_hangs_does_not_keep_the_node_out", hung),
+        trial("a_name_of_two_servers_is_found", two_servers),
         trial("the_reasons_of_all_addresses_are_named_if_none_accepts", || {
             refused()
         }),
@@ -59,6 +60,25 @@ async fn hung() {
         matches!(redlock.nodes()[0].state, NodeState::Up { .. })
     })
     .await;
+}
+
+/// `quorlock doctor` tells what the library finds.
+async fn two_servers() {
+    let testbed = Testbed::start(3).await.unwrap();
+    let several = async |server: &TestNode| {
+        let [near, far] = one_port(["127.0.0.2", "127.0.9.1"]).await;
+        let (first, _door) = open(near, &testbed.nodes()[0]);
+        let (second, _other_door) = open(far, server);
+        lead("several.test", &[first, second]);
+        let builder = builder(format!("redis://several.test:{}", first.port()));
+        let others = testbed.nodes()[1..].iter().map(TestNode::url);
+        let found = builder.urls(others).check_up().await.unwrap().findings;
+        let several = found.iter().filter(|finding| finding.code == "several_servers");
+        several.count()
+    };
+    assert_eq!(several(&testbed.nodes()[0]).await, 0);
+    let other = Testbed::start(1).await.unwrap();
+    assert_eq!(several(&other.nodes()[0]).await, 1);
 }
 
 async fn refused() {

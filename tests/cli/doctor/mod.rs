@@ -1,5 +1,6 @@
 //! `quorlock doctor`: each set-up that is wrong on purpose is found, and nothing else is.
 
+mod disks;
 mod rights;
 mod servers;
 mod sets;

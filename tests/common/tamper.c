@@ -1,5 +1,6 @@
-/* Shifts the time of day of a server that loads this (LD_PRELOAD). The file named by QUORLOCK_CLOCK_SHIFT has the shift: 64 bits,
-   in microseconds. It may change while the server runs. */
+/* Tampers with a server that loads this (LD_PRELOAD): shifts its time of day, and makes its disk slow. The file named by
+   QUORLOCK_TAMPER has the shift, and how long each sync of a file takes: 64 bits each, in microseconds. It may change while the
+   server runs. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -10,23 +11,23 @@
 #include <time.h>
 #include <unistd.h>
 
-static const volatile int64_t *shift;
+static const volatile struct { int64_t shift, sync; } *tamper;
 
 __attribute__((constructor)) static void load(void) {
-    const char *path = getenv("QUORLOCK_CLOCK_SHIFT");
+    const char *path = getenv("QUORLOCK_TAMPER");
     int file = path ? open(path, O_RDONLY) : -1;
     if (file < 0) return;
-    void *map = mmap(0, sizeof *shift, PROT_READ, MAP_SHARED, file, 0);
-    if (map != MAP_FAILED) shift = map;
+    void *map = mmap(0, sizeof *tamper, PROT_READ, MAP_SHARED, file, 0);
+    if (map != MAP_FAILED) tamper = map;
     close(file);
 }
 
 static struct timespec shifted(void) {
     struct timespec now;
     syscall(SYS_clock_gettime, CLOCK_REALTIME, &now);
-    if (shift) {
-        int64_t nanos = now.tv_nsec + *shift % 1000000 * 1000;
-        now.tv_sec += *shift / 1000000 + nanos / 1000000000 - (nanos < 0);
+    if (tamper) {
+        int64_t shift = tamper->shift, nanos = now.tv_nsec + shift % 1000000 * 1000;
+        now.tv_sec += shift / 1000000 + nanos / 1000000000 - (nanos < 0);
         now.tv_nsec = (nanos + 1000000000) % 1000000000;
     }
     return now;
@@ -49,4 +50,9 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     if (clock != CLOCK_REALTIME) return syscall(SYS_clock_gettime, clock, now);
     *now = shifted();
     return 0;
+}
+
+int fdatasync(int file) {
+    if (tamper && tamper->sync) usleep(tamper->sync);
+    return syscall(SYS_fdatasync, file);
 }
