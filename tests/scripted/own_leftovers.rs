@@ -168,3 +168,17 @@ async fn a_lease_of_this_client_is_no_leftover() {
     drop(lease);
     world.cleans_up().await;
 }
+
+/// Until its minimum hold is over, the key is meant to be there although no node has confirmed the release.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_kept_is_no_leftover() {
+    let world = world(3, 3);
+    let lock = || world.redlock.lock("job").min_hold(ms(20_000));
+    let lease = lock().acquire().await.unwrap();
+    world.loses.store(true, Relaxed);
+    drop(lease);
+    let outcome = lock().try_acquire().await;
+    assert!(matches!(outcome, Err(AcquireError::Held { .. })), "{outcome:?}");
+    world.loses.store(false, Relaxed);
+    world.redlock.shutdown().await;
+}
