@@ -39,6 +39,8 @@ pub mod benchmarks {}
 pub mod design {}
 #[doc = include_str!("../docs/guarantees.md")]
 pub mod guarantees {}
+#[doc = include_str!("../docs/logging.md")]
+pub mod logging {}
 #[doc = include_str!("../docs/operating.md")]
 pub mod operating {}
 #[doc = include_str!("../docs/recipes.md")]

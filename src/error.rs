@@ -169,6 +169,20 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
+    /// Returns the error's name, for logs and programs: `held`, `no_quorum`, `other_nodes`, `too_late`, `config`, `shut_down` or
+    /// `runtime_ended`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            AcquireError::Config(_) => "config",
+            AcquireError::Held { .. } => "held",
+            AcquireError::NoQuorum { .. } => "no_quorum",
+            AcquireError::OtherNodes { .. } => "other_nodes",
+            AcquireError::TooLate { .. } => "too_late",
+            AcquireError::ShutDown => "shut_down",
+            AcquireError::RuntimeEnded => "runtime_ended",
+        }
+    }
+
     /// Returns whether the error is [`AcquireError::Held`], which is no outage.
     pub fn is_held(&self) -> bool {
         matches!(self, AcquireError::Held { .. })
@@ -180,6 +194,17 @@ impl AcquireError {
             self,
             AcquireError::Config(_) | AcquireError::ShutDown | AcquireError::RuntimeEnded
         )
+    }
+
+    /// Returns how many attempts were made, and how long they took together. `None` if none was made.
+    pub(crate) fn took(&self) -> Option<(u32, Duration)> {
+        match self {
+            AcquireError::Held { attempts, waited, .. }
+            | AcquireError::NoQuorum { attempts, waited, .. }
+            | AcquireError::OtherNodes { attempts, waited, .. }
+            | AcquireError::TooLate { attempts, waited, .. } => Some((*attempts, *waited)),
+            AcquireError::Config(_) | AcquireError::ShutDown | AcquireError::RuntimeEnded => None,
+        }
     }
 
     /// Returns the nodes' answers to the last attempt; `None` if no attempt was made, or for [`AcquireError::OtherNodes`].
@@ -270,6 +295,19 @@ pub enum LossReason {
     },
 }
 
+impl LossReason {
+    /// Returns the reason's name, for logs and programs: `not_renewed`, `gone`, `max_hold`, `suspended` or `clock_put_forward`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            LossReason::Expired { .. } => "not_renewed",
+            LossReason::Gone(_) => "gone",
+            LossReason::MaxHold => "max_hold",
+            LossReason::Suspended { .. } => "suspended",
+            LossReason::ClockPutForward { .. } => "clock_put_forward",
+        }
+    }
+}
+
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -310,6 +348,17 @@ pub enum ReleaseOutcome {
     AlreadyGone,
     /// Too few nodes answered to tell. The others are asked again in the background until the TTL has passed.
     Uncertain(Votes),
+}
+
+impl ReleaseOutcome {
+    /// Returns the outcome's name, for logs and programs: `released`, `already_gone` or `uncertain`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ReleaseOutcome::Released => "released",
+            ReleaseOutcome::AlreadyGone => "already_gone",
+            ReleaseOutcome::Uncertain(_) => "uncertain",
+        }
+    }
 }
 
 impl fmt::Display for ReleaseOutcome {

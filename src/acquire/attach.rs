@@ -1,15 +1,20 @@
 //! Goes on with a lease that another process has detached, or releases it (H6).
 
 use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+use tracing::Span;
 
 use crate::error::{AttachError, LossReason, Lost, ReleaseOutcome};
 use crate::keys::claim::Claim;
 use crate::keys::cleanup::Cleanup;
-use crate::lease::state::LeaseState;
+use crate::lease::state::{LeaseState, Taken};
 use crate::lease::{DetachedLease, Lease};
 use crate::node::Nodes;
 use crate::options::LockSettings;
 use crate::protocol::quorum::Standing;
+use crate::sys::spans;
 use crate::waiting::{QueueId, Queues};
 
 use super::{SharedFailure, start};
@@ -27,7 +32,7 @@ pub(crate) struct Attach<'a> {
 impl Attach<'_> {
     /// Asks the nodes to keep the lock. If a quorum confirms, the lease is held from before the request was sent (E1).
     pub(crate) async fn attach(self) -> Result<Lease, AttachError> {
-        let settings = self.settings;
+        let (settings, began) = (self.settings, Instant::now());
         // Deletes nothing if it is dropped before the lease is confirmed.
         let mut claim = self.claim();
         let mut round = claim.extend(&settings, settings.node_budget);
@@ -47,7 +52,15 @@ impl Attach<'_> {
         let (holder, slot) = self.queues.got(id, round.round_trip());
         claim.take_over(Some(Arc::new(holder)));
         let (resource, token) = (self.detached.resource.clone(), self.detached.token);
-        let state = LeaseState::new(resource, settings, votes, token, expiries, claim);
+        let number = token.map(u64::from);
+        let hold = spans::hold(&Span::current(), &resource, || claim.owner().value(), number);
+        claim.hold(hold);
+        let taken = Taken {
+            attempts: 1,
+            waited: began.elapsed(),
+            at: SystemTime::now(),
+        };
+        let state = LeaseState::new(resource, settings, votes, token, expiries, claim, taken);
         Ok(start(state, slot))
     }
 

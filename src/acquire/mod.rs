@@ -8,20 +8,22 @@ mod certify;
 mod split_vote;
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 use crate::clients::Clients;
 use crate::error::AcquireError;
 use crate::keys::claim::Claim;
 use crate::keys::cleanup::Cleanup;
 use crate::lease::Lease;
-use crate::lease::state::LeaseState;
+use crate::lease::state::{LeaseState, Taken};
 use crate::node::Nodes;
 use crate::options::LockSettings;
 use crate::protocol::quorum::Verdict;
 use crate::round::may_retry;
+use crate::sys::spans::{self, millis};
 use crate::votes::Votes;
 use crate::waiting::{FrontWaiter, HolderSlot, LocalLease, QueueId, Queues, Retry, Ticket};
 
@@ -35,11 +37,28 @@ pub(crate) struct Acquire {
     pub(crate) key: Arc<str>,
     pub(crate) settings: LockSettings,
     pub(crate) retry: Retry,
+    /// The span of the caller, to which the lease belongs.
+    pub(crate) caller: Span,
 }
 
 impl Acquire {
+    /// Acquires the lock, or waits for it as long as its settings say, and logs the outcome.
+    pub(crate) async fn run(self, is_queued: bool) -> Result<Lease, AcquireError> {
+        let span = spans::acquire(&self.resource);
+        let acquiring = async {
+            let outcome = match is_queued {
+                true => self.queued().await,
+                // A single attempt does not queue.
+                false => self.once().await,
+            };
+            log(&outcome);
+            outcome
+        };
+        acquiring.instrument(span).await
+    }
+
     /// In a single attempt.
-    pub(crate) async fn once(mut self) -> Result<Lease, AcquireError> {
+    async fn once(mut self) -> Result<Lease, AcquireError> {
         let failure = match self.attempt().await {
             Ok(lease) => return Ok(lease),
             Err(failure) => failure,
@@ -49,7 +68,7 @@ impl Acquire {
     }
 
     /// W1: one of this process at a time.
-    pub(crate) async fn queued(mut self) -> Result<Lease, AcquireError> {
+    async fn queued(mut self) -> Result<Lease, AcquireError> {
         let context = self.cleanup.context().clone();
         let mut ticket = self.queues.enter(self.queue_id());
         let in_front = ticket.wait_for_front(self.retry.end(), &context.runtime).await;
@@ -160,8 +179,20 @@ impl Acquire {
     }
 
     async fn attempt_once(&self) -> Result<Lease, AttemptFailure> {
+        let span = spans::attempt();
+        let attempting = async {
+            let claim = Claim::acquire(&self.nodes, &self.cleanup, self.key.clone(), &self.settings);
+            spans::record_owner(&Span::current(), || claim.owner().value());
+            let outcome = self.judge(claim).await;
+            log_attempt(&outcome);
+            outcome
+        };
+        attempting.instrument(span).await
+    }
+
+    /// Waits for the verdict on an attempt.
+    async fn judge(&self, mut claim: Claim) -> Result<Lease, AttemptFailure> {
         let (cleanup, settings) = (&self.cleanup, &self.settings);
-        let mut claim = Claim::acquire(&self.nodes, cleanup, self.key.clone(), settings);
         // A lost claim is dropped on return, and so cleaned up (A6).
         if split_vote::verdict(&mut claim).await != Verdict::Won {
             // R5: by whom it was lost may still be open. If a quorum of nodes answers, this waits for no others.
@@ -216,7 +247,23 @@ impl Acquire {
         if !settings.min_hold.is_zero() {
             claim.keep_for(settings.min_hold);
         }
-        let state = LeaseState::new(self.resource.clone(), *settings, votes, token, expiries, claim);
+        let number = token.map(u64::from);
+        let hold = spans::hold(&self.caller, &self.resource, || claim.owner().value(), number);
+        claim.hold(hold);
+        let taken = Taken {
+            attempts: self.retry.attempts() + 1,
+            waited: self.retry.waited(),
+            at: SystemTime::now(),
+        };
+        let state = LeaseState::new(
+            self.resource.clone(),
+            *settings,
+            votes,
+            token,
+            expiries,
+            claim,
+            taken,
+        );
         Ok(start(state, slot))
     }
 
@@ -253,6 +300,44 @@ impl Acquire {
             },
         }
     }
+}
+
+/// Logs the outcome of an acquire, in its span.
+fn log(outcome: &Result<Lease, AcquireError>) {
+    let span = Span::current();
+    match outcome {
+        Ok(lease) => {
+            let (attempts, wait_ms) = (lease.attempts(), millis(lease.waited()));
+            span.record("outcome", "acquired")
+                .record("attempts", attempts)
+                .record("wait_ms", wait_ms);
+            let token = lease.fencing_token().map(u64::from);
+            tracing::debug!(token, attempts, wait_ms, "acquired");
+        }
+        Err(error) => {
+            span.record("outcome", error.kind());
+            if let Some((attempts, waited)) = error.took() {
+                span.record("attempts", attempts)
+                    .record("wait_ms", millis(waited));
+            }
+            tracing::debug!(outcome = error.kind(), cause = %error, "not acquired");
+        }
+    }
+}
+
+/// Logs the outcome of an attempt, in its span.
+fn log_attempt(outcome: &Result<Lease, AttemptFailure>) {
+    let (outcome, votes) = match outcome {
+        Ok(lease) => ("acquired", lease.votes()),
+        Err(failure) => (failure.kind.name(), &failure.votes),
+    };
+    let (yes, no, faults) = (votes.yes(), votes.no(), votes.faults());
+    Span::current()
+        .record("outcome", outcome)
+        .record("yes", yes)
+        .record("no", no)
+        .record("faults", faults);
+    tracing::trace!(outcome, yes, no, faults, %votes, "attempt ended");
 }
 
 /// Starts the lease, and tells the waiters of this process of it.
@@ -305,6 +390,18 @@ enum FailureKind {
     TooLate,
     /// The same, by the clocks of the nodes, which were put forward meanwhile or since they were last heard of.
     ClocksMoved,
+}
+
+impl FailureKind {
+    fn name(self) -> &'static str {
+        match self {
+            FailureKind::Held => "held",
+            FailureKind::NoQuorum => "no_quorum",
+            FailureKind::BlockedByOwnKeys => "own_leftovers",
+            FailureKind::TooLate => "too_late",
+            FailureKind::ClocksMoved => "clocks_moved",
+        }
+    }
 }
 
 impl AttemptFailure {

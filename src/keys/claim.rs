@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Span;
 
 use super::cleanup::{Cleanup, deletion_answer};
 use super::late_grants::{LateGrants, counter};
@@ -57,6 +58,8 @@ pub(crate) struct Claim {
     keep_until: Option<Instant>,
     /// What the deletion announces, once that is decided. The inner `None` announces nothing.
     given_up: Option<Option<ReleaseNotice>>,
+    /// The span of the lease, once the lock was won.
+    span: Span,
     /// The waiters of this process, once the lock was won.
     observer: Option<Arc<dyn ReleaseObserver>>,
 }
@@ -120,6 +123,7 @@ impl Claim {
             release: None,
             keep_until: None,
             given_up: None,
+            span: Span::none(),
             observer: None,
         }
     }
@@ -166,6 +170,15 @@ impl Claim {
     pub(crate) fn detach(mut self) {
         self.won_on = Some(Vec::new());
         self.collecting.take().map(AbortOnDropHandle::detach);
+    }
+
+    /// The lease begins: what happens to the keys belongs to its span.
+    pub(crate) fn hold(&mut self, span: Span) {
+        self.span = span;
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     /// Returns when the acquire was sent.

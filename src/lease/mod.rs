@@ -14,14 +14,16 @@ mod watchdog;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use crate::error::{ExtendError, Lost, ReleaseOutcome};
 use crate::node::OwnerToken;
 use crate::options::ConfigError;
 use crate::protocol::token::FencingToken;
+use crate::sys::spans;
 use crate::votes::Votes;
 pub use detached::{DetachedLease, NotAHandle};
 use renew::renew;
@@ -45,7 +47,10 @@ impl Lease {
     pub(crate) fn start(state: LeaseState) -> Lease {
         let state = Arc::new(state);
         if state.settings.watchdog {
-            state.runtime().spawn(watchdog::watch(state.clone()));
+            let span = state.span();
+            state
+                .runtime()
+                .spawn(watchdog::watch(state.clone()).instrument(span));
         }
         Lease {
             handle: LeaseHandle { state },
@@ -70,11 +75,34 @@ impl Lease {
     /// # Cancel safety
     /// If the future is dropped, the release goes on in the background.
     pub async fn release(self) -> ReleaseOutcome {
-        match self.handle.state.end() {
-            Some(claim) => claim.release().await,
-            // The lease was lost, and its keys are being deleted since.
-            None => ReleaseOutcome::AlreadyGone,
-        }
+        let state = &self.handle.state;
+        // Without a claim, the lease was lost, and its keys are being deleted since.
+        let Some(claim) = state.end() else {
+            return ReleaseOutcome::AlreadyGone;
+        };
+        let held_ms = state.held_ms();
+        let span = spans::release(claim.span());
+        let releasing = async {
+            let outcome = claim.release().await;
+            let name = outcome.kind();
+            Span::current().record("outcome", name);
+            match &outcome {
+                ReleaseOutcome::Released => tracing::debug!(held_ms, "released"),
+                // A loss that nobody knew of.
+                ReleaseOutcome::AlreadyGone => {
+                    tracing::warn!(
+                        resource = &*state.resource,
+                        held_ms,
+                        "gone before it was released"
+                    )
+                }
+                ReleaseOutcome::Uncertain(votes) => {
+                    tracing::debug!(held_ms, cause = %votes, "release not confirmed")
+                }
+            }
+            outcome
+        };
+        releasing.instrument(span).await
     }
 
     /// Keeps the lock for at least this time, as [`LockRequest::min_hold`](crate::LockRequest::min_hold) does. For work that may turn
@@ -120,7 +148,13 @@ impl Deref for Lease {
 impl Drop for Lease {
     /// Releases in the background (L2). Neither blocks nor panics, also outside of a runtime.
     fn drop(&mut self) {
-        drop(self.handle.state.end());
+        let state = &self.handle.state;
+        if let Some(claim) = state.end() {
+            let held_ms = state.held_ms();
+            claim
+                .span()
+                .in_scope(|| tracing::debug!(held_ms, "dropped: is released in the background"));
+        }
     }
 }
 
@@ -183,6 +217,26 @@ impl LeaseHandle {
     /// The answer may be out of date when the caller reads it. Use it to give up early, not to justify a write.
     pub fn is_held(&self) -> bool {
         self.state.is_held()
+    }
+
+    /// Returns how many attempts it took to acquire the lock; 1 if it was attached.
+    pub fn attempts(&self) -> u32 {
+        self.state.taken.attempts
+    }
+
+    /// Returns how long it took to acquire the lock, from the call on.
+    pub fn waited(&self) -> Duration {
+        self.state.taken.waited
+    }
+
+    /// Returns when the lock was acquired, by this machine's clock.
+    pub fn acquired_at(&self) -> SystemTime {
+        self.state.taken.at
+    }
+
+    /// Returns how often the lease was renewed or extended so far.
+    pub fn renewals(&self) -> u64 {
+        self.state.renewals()
     }
 
     /// Returns the TTL that is set on the nodes.

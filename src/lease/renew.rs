@@ -1,9 +1,11 @@
 //! One renewal of a lease on all nodes (E1), and the repair of nodes that have lost the key (E4).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::timeout;
+use tracing::{Instrument, Span};
 
 use super::state::{LeaseState, Phase};
 use crate::error::ExtendError;
@@ -11,11 +13,45 @@ use crate::node::Reply;
 use crate::protocol::quorum::Standing;
 use crate::round::Round;
 use crate::sys::clock::Moment;
+use crate::sys::spans::{self, millis};
 
 /// Renews a lease. Returns the moment before the extension was sent, from which the new TTL counts (E1).
 ///
 /// Cancel safe: an extension that was sent may take effect on the nodes, but the deadline stays where it was.
 pub(crate) async fn renew(lease: &Arc<LeaseState>) -> Result<Moment, ExtendError> {
+    let renewing = async {
+        let outcome = renew_now(lease).await;
+        log(lease, &outcome);
+        outcome
+    };
+    renewing.instrument(spans::renew(&lease.span())).await
+}
+
+/// Logs the outcome, in the span of the renewal. A failure is a warning if the renewal before was none, and so is the next success.
+fn log(lease: &LeaseState, outcome: &Result<Moment, ExtendError>) {
+    let resource = &*lease.resource;
+    let name = match outcome {
+        Ok(_) => "renewed",
+        Err(ExtendError::NoQuorum { .. }) => "no_quorum",
+        Err(ExtendError::Lost(_) | ExtendError::Released) => "ended",
+    };
+    Span::current().record("outcome", name);
+    let fails = matches!(outcome, Err(ExtendError::NoQuorum { .. }));
+    let failed = lease.renewal_fails.swap(fails, Relaxed);
+    match outcome {
+        Ok(_) if failed => tracing::warn!(resource, "renewed again"),
+        Ok(_) => tracing::trace!(resource, "renewed"),
+        Err(ExtendError::NoQuorum { votes }) if !failed => {
+            let (yes, no, faults) = (votes.yes(), votes.no(), votes.faults());
+            let remaining_ms = millis(lease.remaining());
+            tracing::warn!(resource, yes, no, faults, remaining_ms, cause = %votes, "renewal failed");
+        }
+        // Told already, or told as the end of the lease.
+        Err(_) => {}
+    }
+}
+
+async fn renew_now(lease: &Arc<LeaseState>) -> Result<Moment, ExtendError> {
     let mut round = extension(lease).await?;
     if round.tally().standing() == Standing::Unclear {
         let votes = round.votes();
@@ -36,7 +72,7 @@ pub(crate) async fn renew(lease: &Arc<LeaseState>) -> Result<Moment, ExtendError
                     .context()
                     .clone()
                     .runtime
-                    .spawn(follow_up(lease.clone(), round));
+                    .spawn(follow_up(lease.clone(), round).instrument(lease.span()));
             }
             Ok(sent)
         }

@@ -1,10 +1,12 @@
 //! The state of one lease: its deadline, and how it ends.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Span;
 
 use crate::context::Context;
 use crate::error::{ExtendError, LossReason, Lost};
@@ -18,6 +20,7 @@ use crate::round::{NodeBaseline, Outstanding, Round, may_retry};
 use crate::sys::clock::{LeaseCount, Moment};
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
+use crate::sys::spans::millis;
 use crate::sys::timer::sleep_until;
 use crate::votes::Votes;
 
@@ -34,6 +37,7 @@ pub(crate) struct LeaseState {
     pub(crate) token: Option<FencingToken>,
     /// `t0`: from before the acquire was sent (A5).
     pub(crate) started: Moment,
+    pub(crate) taken: Taken,
     nodes: Nodes,
     /// Grants that came late, and each node's state before it was asked.
     late_grants: (LateGrants, Vec<NodeBaseline>),
@@ -42,8 +46,18 @@ pub(crate) struct LeaseState {
     context: Context,
     jumps: watch::Receiver<u64>,
     state: watch::Sender<State>,
+    /// Whether the last renewal has failed.
+    pub(super) renewal_fails: AtomicBool,
     /// Keeps the clock watched until the lease ends.
     lease_count: Mutex<Option<LeaseCount>>,
+}
+
+/// What the acquisition of a lease took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) attempts: u32,
+    pub(crate) waited: Duration,
+    pub(crate) at: SystemTime,
 }
 
 /// What can change about a lease.
@@ -58,6 +72,7 @@ pub(crate) struct State {
     /// The number of clock jumps that `deadline` takes into account.
     jumps: u64,
     last_failure: Option<Votes>,
+    pub(crate) renewals: u64,
 }
 
 /// A lease starts as held and ends once.
@@ -77,6 +92,7 @@ impl LeaseState {
         token: Option<FencingToken>,
         expiries: Expiries,
         mut claim: Claim,
+        taken: Taken,
     ) -> Self {
         let started = claim.t0();
         let deadline = started + settings.cap_at_max_hold(settings.validity);
@@ -89,10 +105,12 @@ impl LeaseState {
             votes,
             token,
             started,
+            taken,
             nodes: claim.nodes().clone(),
             late_grants: claim.take_late_grants(),
             claim: Mutex::new(Some(claim)),
             jumps: context.clock.jumps(),
+            renewal_fails: AtomicBool::new(false),
             lease_count: Mutex::new(Some(context.clock.count_lease())),
             state: watch::Sender::new(State {
                 phase: Phase::Held,
@@ -101,6 +119,7 @@ impl LeaseState {
                 expiries,
                 jumps: 0,
                 last_failure: None,
+                renewals: 0,
             }),
             context,
         };
@@ -250,6 +269,7 @@ impl LeaseState {
                 }
                 state.deadline = state.deadline.max(self.kept_until(&state.expiries));
                 state.renewed = (state.deadline, slept);
+                state.renewals += 1;
                 state.last_failure = None;
             }
             held
@@ -268,6 +288,10 @@ impl LeaseState {
             false
         });
         ExtendError::NoQuorum { votes }
+    }
+
+    pub(super) fn renewals(&self) -> u64 {
+        self.state.borrow().renewals
     }
 
     /// So many nodes deny the lease that no quorum can be left (E3).
@@ -351,11 +375,28 @@ impl LeaseState {
             reason,
         };
         if self.leave_held(Phase::Lost(lost.clone())) {
-            tracing::warn!(resource = &*self.resource, reason = %lost.reason, "lease lost");
+            let claim = self.take_claim();
+            let span = claim
+                .as_ref()
+                .map_or_else(Span::none, |claim| claim.span().clone());
+            let (resource, reason, held_ms) = (&*self.resource, lost.reason.kind(), self.held_ms());
+            span.in_scope(|| tracing::warn!(resource, reason, held_ms, cause = %lost.reason, "lease lost"));
             // Deletes the keys at once (A6).
-            drop(self.take_claim());
+            drop(claim);
         }
         self.how_it_ended()
+    }
+
+    /// Returns the lease's span. A disabled one, once the lease has ended.
+    pub(crate) fn span(&self) -> Span {
+        self.claim()
+            .as_ref()
+            .map_or_else(Span::none, |claim| claim.span().clone())
+    }
+
+    /// Returns how long the lease has been held, in milliseconds.
+    pub(crate) fn held_ms(&self) -> u64 {
+        millis(self.now().since(self.started))
     }
 
     /// Ends the lease as released. Returns the claim on its keys; `None` if the lease had ended already.

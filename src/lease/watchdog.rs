@@ -61,8 +61,7 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
                         deletion.get_or_insert_with(|| DeletionWatch::of(&lease));
                         sent + ttl / 3
                     }
-                    Err(failure) => {
-                        tracing::debug!(resource = &*lease.resource, %failure, "renewal failed");
+                    Err(_) => {
                         // Quickly, but not in step with the other leases of an outage (E2).
                         lease.now() + (ttl / 30).mul_f64(0.5 + fastrand::f64())
                     }

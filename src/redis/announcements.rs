@@ -142,7 +142,10 @@ async fn run_subscriptions(endpoint: Arc<Endpoint>, mut inbox: mpsc::UnboundedRe
                 "cannot subscribe to releases, so waiters poll, and a broken lock is noticed with the next renewal: \
                  give the user +subscribe and the channels &<prefix>*"
             ),
-            fault => tracing::debug!(node = &*endpoint.name, %fault, "no announcements: waiters poll"),
+            fault if failures == 1 => {
+                tracing::debug!(node = &*endpoint.name, %fault, "no announcements: waiters poll");
+            }
+            _ => {}
         }
         sleep(backoff.delay(failures, fastrand::u32(..))).await;
         // Listeners that left during the pause are dropped before connecting.

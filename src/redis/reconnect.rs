@@ -1,7 +1,7 @@
 //! Keeps one node connected: opens a link, hands it to the pipeline, waits for its end, and starts again.
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,19 +36,25 @@ type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened, Fault>> + Send + '
 /// Runs until dropped.
 pub(super) async fn keep_connected(endpoint: Arc<Endpoint>, pipeline: Arc<Pipeline>, members: Arc<Members>) {
     let mut breaker = Breaker::default();
+    let mut is_out_of_reach = false;
     let mut opening: Opening<'_> = Box::pin(Link::open(&endpoint));
     loop {
         let adopted = opening.await.and_then(|opened| adopt(&endpoint, opened, None));
         let (end, fault, next) = match adopted {
-            Ok(opened) => serve(&endpoint, &pipeline, &members, opened).await,
+            Ok(opened) => {
+                let serving = pin!(serve(&endpoint, &pipeline, &members, opened));
+                tell_when_back(&endpoint, &mut is_out_of_reach, serving).await
+            }
             Err(fault) => (End::Failed, fault, None),
         };
         endpoint.addresses.set_current(None);
         pipeline.down(&fault);
         // The loss is announced once: each announcement makes the client look at all nodes.
         if breaker.is_closed() || end == End::Served {
-            tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
             members.changed();
+        }
+        if !std::mem::replace(&mut is_out_of_reach, true) {
+            tracing::info!(node = &*endpoint.name, %fault, "node out of reach");
         }
         opening = match next {
             Some(next) => next,
@@ -58,6 +64,24 @@ pub(super) async fn keep_connected(endpoint: Arc<Endpoint>, pipeline: Arc<Pipeli
             }
         };
     }
+}
+
+/// Waits until the connection has ended. Logs that a node is back, once its connection has lasted for a while.
+async fn tell_when_back<T>(
+    endpoint: &Endpoint,
+    is_out_of_reach: &mut bool,
+    mut serving: Pin<&mut impl Future<Output = T>>,
+) -> T {
+    if *is_out_of_reach {
+        tokio::select! {
+            biased;
+            ended = &mut serving => return ended,
+            () = sleep(SLOWEST) => {}
+        }
+        *is_out_of_reach = false;
+        tracing::info!(node = &*endpoint.name, "node in reach again");
+    }
+    serving.await
 }
 
 /// Uses the link, and the links that take its place, until one of them ends. Returns how it ended, the fault, and a second

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::FutureExt;
+use tracing::Span;
 
 use super::inner::Inner;
 use crate::acquire::Acquire;
@@ -135,13 +136,10 @@ impl LockRequest {
             key,
             settings,
             retry: Retry::new(self.options.wait, self.options.backoff, settings.ttl),
+            caller: Span::current(),
         };
-        let call = match self.options.wait {
-            // A single attempt does not queue.
-            Wait::Try => acquire.once().boxed(),
-            Wait::Within(_) | Wait::Forever => acquire.queued().boxed(),
-        };
-        let outcome = inner.acquires.run(call).await;
+        let is_queued = self.options.wait != Wait::Try;
+        let outcome = inner.acquires.run(acquire.run(is_queued).boxed()).await;
         outcome.unwrap_or_else(|end| match end {
             End::ShutDown => Err(AcquireError::ShutDown),
             End::RuntimeEnded => Err(AcquireError::RuntimeEnded),
@@ -191,7 +189,7 @@ impl LockRequest {
     {
         let lease = self.acquire().await?;
         let outcome = run_under(&lease, work).await;
-        released(lease).await;
+        let _ = lease.release().await;
         Ok(outcome?)
     }
 
@@ -251,7 +249,7 @@ impl LockRequest {
             Ok(Some(output))
         };
         let outcome = once.await;
-        released(lease).await;
+        let _ = lease.release().await;
         outcome
     }
 
@@ -297,9 +295,4 @@ where
         lost = lease.expiring(lead) => Err(lost),
         output = work(lease.handle()) => Ok(output),
     }
-}
-
-async fn released(lease: Lease) {
-    let released = lease.release().await;
-    tracing::debug!(%released, "scoped run ended");
 }

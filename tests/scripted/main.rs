@@ -14,6 +14,9 @@ mod healing;
 mod jumps;
 mod leftovers;
 mod lock_script;
+#[path = "../common/log.rs"]
+mod log;
+mod logging;
 mod memories;
 #[path = "../common/node_model/mod.rs"]
 mod node_model;

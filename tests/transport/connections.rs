@@ -133,6 +133,40 @@ async fn a_node_is_warned_of_once_and_not_with_each_connection() {
     assert_eq!(text.matches("appendonly is off").count(), 1, "{text}");
 }
 
+/// One line for each change, however often the nodes are tried meanwhile.
+#[tokio::test]
+async fn an_outage_is_told_once() {
+    const LEASES: usize = 20;
+    let (log, _guard) = Log::start();
+    let testbed = testbed(3, false).await;
+    let redlock = connect(&testbed).await;
+    let mut leases = Vec::new();
+    for number in 0..LEASES {
+        let lock = redlock.lock(format!("job{number}")).ttl(Duration::from_secs(2));
+        leases.push(lock.acquire().await.unwrap());
+    }
+    for node in &testbed.nodes()[1..] {
+        node.kill().await.unwrap();
+    }
+    for lease in &leases {
+        lease.lost().await;
+    }
+    for node in &testbed.nodes()[1..] {
+        node.restart(Data::Keep).await.unwrap();
+    }
+    let told = |words: &str| log.text().matches(words).count();
+    eventually("both nodes are back", async || told("node in reach again") == 2).await;
+    let text = log.text();
+    assert_eq!(
+        (told("node out of reach"), told("lease lost")),
+        (2, LEASES),
+        "{text}"
+    );
+    assert_eq!(told("renewal failed resource"), LEASES, "{text}");
+    // Beside these: three lines a lease until it is held, and what the nodes are found to be when they are back.
+    assert!(text.lines().count() < 6 * LEASES, "{text}");
+}
+
 /// A connection that was of use is opened again at once. Two clients want the lock. `QUORLOCK_GRANTS` sets the number of grants.
 #[tokio::test]
 async fn locks_are_given_over_connections_that_are_killed_again_and_again() {

@@ -126,14 +126,14 @@ pub(crate) async fn release(arguments: Handle, report: &Report) -> Result<u8, Fa
     let redlock = connect(&arguments, true).await?;
     let handle = &arguments.handle;
     let outcome = redlock.release_detached(handle).await.map_err(Failure::usage)?;
-    let (name, code) = match outcome {
-        ReleaseOutcome::Released => ("released", exit::OK),
-        ReleaseOutcome::AlreadyGone => ("already_gone", exit::LOST),
-        _ => ("uncertain", exit::NO_QUORUM),
+    let code = match outcome {
+        ReleaseOutcome::Released => exit::OK,
+        ReleaseOutcome::AlreadyGone => exit::LOST,
+        _ => exit::NO_QUORUM,
     };
     let printed = out::print(
         report,
-        || json!({"resource": handle.resource(), "outcome": name}),
+        || json!({"resource": handle.resource(), "outcome": outcome.kind()}),
         || format!("{}: {outcome}\n", handle.resource()),
     );
     clean_up(&redlock, CLEAN_UP).await;

@@ -92,7 +92,9 @@ impl CleanupWorker {
                 biased;
                 Some((mut item, sent, answer)) = in_flight.next() => match answer {
                     Ok(reply) => {
-                        self.failing = None;
+                        if self.failing.take().is_some() {
+                            tracing::debug!(node = &**self.node.name(), "clean-up goes on");
+                        }
                         self.fails.store(false, Relaxed);
                         item.room = None;
                         let on_notified = item.pending.on_notified.take();
@@ -137,8 +139,9 @@ impl CleanupWorker {
             _ => {
                 let failures = self.failing.map_or(0, |(failures, _)| failures).saturating_add(1);
                 let delay = self.backoff.delay(failures, fastrand::u32(..));
-                let waiting = self.waiting.len() + 1;
-                tracing::debug!(node = &**self.node.name(), waiting, %fault, "clean-up has to wait");
+                if self.failing.is_none() {
+                    tracing::debug!(node = &**self.node.name(), %fault, "clean-up has to wait");
+                }
                 self.waiting.retain(|item| item.pending.expired_at > now);
                 // At the latest when the next key expires: a shutdown may wait for that.
                 let untils = self

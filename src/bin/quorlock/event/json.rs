@@ -56,13 +56,10 @@ impl Event<'_> {
                 paused,
             } => {
                 let (reason, votes) = match &lost.reason {
-                    LossReason::MaxHold => ("max_hold", None),
                     LossReason::Expired { .. } if paused.is_some() => ("paused", None),
-                    LossReason::Gone(votes) => ("gone", Some(votes)),
-                    LossReason::Expired { last_failure } => ("not_renewed", last_failure.as_ref()),
-                    LossReason::Suspended { .. } => ("suspended", None),
-                    LossReason::ClockPutForward { .. } => ("clock_put_forward", None),
-                    _ => ("other", None),
+                    LossReason::Expired { last_failure } => (lost.reason.kind(), last_failure.as_ref()),
+                    LossReason::Gone(votes) => (lost.reason.kind(), Some(votes)),
+                    other => (other.kind(), None),
                 };
                 json!({
                     "event": "lost", "resource": &*lost.resource, "reason": reason, "nodes": votes.map(nodes),
@@ -77,13 +74,11 @@ impl Event<'_> {
                 json!({"event": "not_stopped", "reason": reason})
             }
             Event::Released { resource, outcome } => {
-                let (outcome, votes) = match outcome {
-                    ReleaseOutcome::Released => ("released", None),
-                    ReleaseOutcome::AlreadyGone => ("already_gone", None),
-                    ReleaseOutcome::Uncertain(votes) => ("uncertain", Some(votes)),
-                    _ => ("other", None),
+                let votes = match outcome {
+                    ReleaseOutcome::Uncertain(votes) => Some(votes),
+                    _ => None,
                 };
-                json!({"event": "released", "resource": resource, "outcome": outcome, "nodes": votes.map(nodes)})
+                json!({"event": "released", "resource": resource, "outcome": outcome.kind(), "nodes": votes.map(nodes)})
             }
             Event::Plan {
                 keys,

@@ -1,0 +1,53 @@
+//! The spans of the log. `docs/logging.md` describes them for users.
+//!
+//! A lock is two spans of its caller's: `acquire`, with its attempts, and `hold`, with its renewals and its release. What happens
+//! to a lease in the background belongs to `hold`.
+
+use std::time::Duration;
+
+use tracing::field::Empty;
+use tracing::{Span, debug_span, info_span};
+
+/// From the call until the lock is acquired, or not.
+pub(crate) fn acquire(resource: &str) -> Span {
+    info_span!(target: "quorlock::acquire", "acquire", resource, outcome = Empty, attempts = Empty, wait_ms = Empty)
+}
+
+/// One attempt: a part of the present span.
+pub(crate) fn attempt() -> Span {
+    debug_span!(target: "quorlock::acquire", "attempt", owner = Empty, outcome = Empty, yes = Empty, no = Empty, faults = Empty)
+}
+
+/// From the attempt that acquired the lock until the lease has ended: a part of the caller's span.
+pub(crate) fn hold(
+    caller: &Span,
+    resource: &str,
+    owner: impl FnOnce() -> String,
+    token: Option<u64>,
+) -> Span {
+    let span = info_span!(target: "quorlock::lease", parent: caller, "hold", resource, owner = Empty, token);
+    record_owner(&span, owner);
+    span
+}
+
+/// Records an owner token, which is written only if the span is enabled.
+pub(crate) fn record_owner(span: &Span, owner: impl FnOnce() -> String) {
+    if !span.is_disabled() {
+        span.record("owner", owner());
+    }
+}
+
+/// One renewal or extension.
+pub(crate) fn renew(hold: &Span) -> Span {
+    debug_span!(target: "quorlock::lease", parent: hold, "renew", outcome = Empty)
+}
+
+/// A release that somebody waits for.
+pub(crate) fn release(hold: &Span) -> Span {
+    debug_span!(target: "quorlock::lease", parent: hold, "release", outcome = Empty)
+}
+
+/// Returns a time for a field whose name ends in `_ms`.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
