@@ -52,9 +52,7 @@ impl Attach<'_> {
         let (holder, slot) = self.queues.got(id, round.round_trip());
         claim.take_over(Some(Arc::new(holder)));
         let (resource, token) = (self.detached.resource.clone(), self.detached.token);
-        let number = token.map(u64::from);
-        let hold = spans::hold(&Span::current(), &resource, || claim.owner().value(), number);
-        claim.hold(hold);
+        claim.hold(spans::hold(&Span::current(), &resource, token.map(u64::from)));
         let taken = Taken {
             attempts: 1,
             waited: began.elapsed(),

@@ -182,7 +182,6 @@ impl Acquire {
         let span = spans::attempt();
         let attempting = async {
             let claim = Claim::acquire(&self.nodes, &self.cleanup, self.key.clone(), &self.settings);
-            spans::record_owner(&Span::current(), || claim.owner().value());
             let outcome = self.judge(claim).await;
             log_attempt(&outcome);
             outcome
@@ -247,9 +246,7 @@ impl Acquire {
         if !settings.min_hold.is_zero() {
             claim.keep_for(settings.min_hold);
         }
-        let number = token.map(u64::from);
-        let hold = spans::hold(&self.caller, &self.resource, || claim.owner().value(), number);
-        claim.hold(hold);
+        claim.hold(spans::hold(&self.caller, &self.resource, token.map(u64::from)));
         let taken = Taken {
             attempts: self.retry.attempts() + 1,
             waited: self.retry.waited(),

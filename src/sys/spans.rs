@@ -15,26 +15,13 @@ pub(crate) fn acquire(resource: &str) -> Span {
 
 /// One attempt: a part of the present span.
 pub(crate) fn attempt() -> Span {
-    debug_span!(target: "quorlock::acquire", "attempt", owner = Empty, outcome = Empty, yes = Empty, no = Empty, faults = Empty)
+    debug_span!(target: "quorlock::acquire", "attempt", outcome = Empty, yes = Empty, no = Empty, faults = Empty)
 }
 
-/// From the attempt that acquired the lock until the lease has ended: a part of the caller's span.
-pub(crate) fn hold(
-    caller: &Span,
-    resource: &str,
-    owner: impl FnOnce() -> String,
-    token: Option<u64>,
-) -> Span {
-    let span = info_span!(target: "quorlock::lease", parent: caller, "hold", resource, owner = Empty, token);
-    record_owner(&span, owner);
-    span
-}
-
-/// Records an owner token, which is written only if the span is enabled.
-pub(crate) fn record_owner(span: &Span, owner: impl FnOnce() -> String) {
-    if !span.is_disabled() {
-        span.record("owner", owner());
-    }
+/// From the attempt that acquired the lock until the lease has ended: a part of the caller's span. It does not show the owner
+/// token, with which a reader of the log could delete the lock.
+pub(crate) fn hold(caller: &Span, resource: &str, token: Option<u64>) -> Span {
+    info_span!(target: "quorlock::lease", parent: caller, "hold", resource, token)
 }
 
 /// One renewal or extension.
