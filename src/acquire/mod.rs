@@ -10,6 +10,7 @@ mod split_vote;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::FutureExt;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
@@ -45,16 +46,13 @@ impl Acquire {
     /// Acquires the lock, or waits for it as long as its settings say, and logs the outcome.
     pub(crate) async fn run(self, is_queued: bool) -> Result<Lease, AcquireError> {
         let span = spans::acquire(&self.resource);
-        let acquiring = async {
-            let outcome = match is_queued {
-                true => self.queued().await,
-                // A single attempt does not queue.
-                false => self.once().await,
-            };
-            log(&outcome);
-            outcome
+        // Boxed and not bound to a name: the future would have room for each copy, and many may wait.
+        let acquiring = match is_queued {
+            true => self.queued().boxed(),
+            // A single attempt does not queue.
+            false => self.once().boxed(),
         };
-        acquiring.instrument(span).await
+        acquiring.inspect(log).instrument(span).await
     }
 
     /// In a single attempt.
@@ -180,13 +178,15 @@ impl Acquire {
 
     async fn attempt_once(&self) -> Result<Lease, AttemptFailure> {
         let span = spans::attempt();
-        let attempting = async {
-            let claim = Claim::acquire(&self.nodes, &self.cleanup, self.key.clone(), &self.settings);
-            let outcome = self.judge(claim).await;
-            log_attempt(&outcome);
-            outcome
-        };
-        attempting.instrument(span).await
+        let judging = span.in_scope(|| {
+            self.judge(Claim::acquire(
+                &self.nodes,
+                &self.cleanup,
+                self.key.clone(),
+                &self.settings,
+            ))
+        });
+        judging.inspect(log_attempt).instrument(span).await
     }
 
     /// Waits for the verdict on an attempt.
