@@ -46,7 +46,7 @@ impl Acquire {
     /// Acquires the lock, or waits for it as long as its settings say, and logs the outcome.
     pub(crate) async fn run(self, is_queued: bool) -> Result<Lease, AcquireError> {
         let span = spans::acquire(&self.resource);
-        // Boxed and not bound to a name: the future would have room for each copy, and many may wait.
+        // Boxed: the future would have room for both.
         let acquiring = match is_queued {
             true => self.queued().boxed(),
             // A single attempt does not queue.
@@ -186,7 +186,8 @@ impl Acquire {
                 &self.settings,
             ))
         });
-        judging.inspect(log_attempt).instrument(span).await
+        // Boxed: a waiter has no room for an attempt while it makes none.
+        judging.boxed().inspect(log_attempt).instrument(span).await
     }
 
     /// Waits for the verdict on an attempt.
