@@ -142,7 +142,7 @@ async fn an_outage_is_told_once() {
     let redlock = connect(&testbed).await;
     let mut leases = Vec::new();
     for number in 0..LEASES {
-        let lock = redlock.lock(format!("job{number}")).ttl(Duration::from_secs(2));
+        let lock = redlock.lock(format!("job{number}")).ttl(Duration::from_secs(6));
         leases.push(lock.acquire().await.unwrap());
     }
     for node in &testbed.nodes()[1..] {
