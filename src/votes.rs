@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::node::{Fault, ListConflict, OwnerToken, Reply};
 use crate::protocol::election;
 use crate::protocol::quorum::{Vote, quorum};
+use crate::sys::millis;
 
 /// Each node's answer in one round.
 ///
@@ -217,9 +218,7 @@ impl fmt::Display for Votes {
 
 /// Returns a readable duration, to the millisecond.
 pub(crate) fn short(duration: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(Duration::from_millis(
-        u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
-    ))
+    humantime::format_duration(Duration::from_millis(millis(duration)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Goes on with a lease that another process has detached, or releases it (H6).
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use tokio::time::Instant;
 use tracing::Span;
@@ -53,11 +52,7 @@ impl Attach<'_> {
         claim.take_over(Some(Arc::new(holder)));
         let (resource, token) = (self.detached.resource.clone(), self.detached.token);
         claim.hold(spans::hold(&Span::current(), &resource, token.map(u64::from)));
-        let taken = Taken {
-            attempts: 1,
-            waited: began.elapsed(),
-            at: SystemTime::now(),
-        };
+        let taken = Taken::now(1, began.elapsed());
         let state = LeaseState::new(resource, settings, votes, token, expiries, claim, taken);
         Ok(start(state, slot))
     }

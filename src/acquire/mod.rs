@@ -8,9 +8,9 @@ mod certify;
 mod split_vote;
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use futures_util::future::FutureExt;
+use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
@@ -24,7 +24,7 @@ use crate::node::Nodes;
 use crate::options::LockSettings;
 use crate::protocol::quorum::Verdict;
 use crate::round::may_retry;
-use crate::sys::spans::{self, millis};
+use crate::sys::{millis, spans};
 use crate::votes::Votes;
 use crate::waiting::{FrontWaiter, HolderSlot, LocalLease, QueueId, Queues, Retry, Ticket};
 
@@ -44,15 +44,13 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     /// Acquires the lock, or waits for it as long as its settings say, and logs the outcome.
-    pub(crate) async fn run(self, is_queued: bool) -> Result<Lease, AcquireError> {
+    pub(crate) fn run(self, is_queued: bool) -> BoxFuture<'static, Result<Lease, AcquireError>> {
         let span = spans::acquire(&self.resource);
-        // Boxed: the future would have room for both.
-        let acquiring = match is_queued {
-            true => self.queued().boxed(),
+        match is_queued {
+            true => logged(self.queued(), span),
             // A single attempt does not queue.
-            false => self.once().boxed(),
-        };
-        acquiring.inspect(log).instrument(span).await
+            false => logged(self.once(), span),
+        }
     }
 
     /// In a single attempt.
@@ -248,11 +246,7 @@ impl Acquire {
             claim.keep_for(settings.min_hold);
         }
         claim.hold(spans::hold(&self.caller, &self.resource, token.map(u64::from)));
-        let taken = Taken {
-            attempts: self.retry.attempts() + 1,
-            waited: self.retry.waited(),
-            at: SystemTime::now(),
-        };
+        let taken = Taken::now(self.retry.attempts() + 1, self.retry.waited());
         let state = LeaseState::new(
             self.resource.clone(),
             *settings,
@@ -298,6 +292,13 @@ impl Acquire {
             },
         }
     }
+}
+
+fn logged<F>(acquiring: F, span: Span) -> BoxFuture<'static, Result<Lease, AcquireError>>
+where
+    F: Future<Output = Result<Lease, AcquireError>> + Send + 'static,
+{
+    acquiring.inspect(log).instrument(span).boxed()
 }
 
 /// Logs the outcome of an acquire, in its span.

@@ -16,6 +16,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::future::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
@@ -80,29 +81,12 @@ impl Lease {
         let Some(claim) = state.end() else {
             return ReleaseOutcome::AlreadyGone;
         };
-        let held_ms = state.held_ms();
         let span = spans::release(claim.span());
-        let releasing = async {
-            let outcome = claim.release().await;
-            let name = outcome.kind();
-            Span::current().record("outcome", name);
-            match &outcome {
-                ReleaseOutcome::Released => tracing::debug!(held_ms, "released"),
-                // A loss that nobody knew of.
-                ReleaseOutcome::AlreadyGone => {
-                    tracing::warn!(
-                        resource = &*state.resource,
-                        held_ms,
-                        "gone before it was released"
-                    )
-                }
-                ReleaseOutcome::Uncertain(votes) => {
-                    tracing::debug!(held_ms, cause = %votes, "release not confirmed")
-                }
-            }
-            outcome
-        };
-        releasing.instrument(span).await
+        claim
+            .release()
+            .inspect(|outcome| log_release(state, outcome))
+            .instrument(span)
+            .await
     }
 
     /// Keeps the lock for at least this time, as [`LockRequest::min_hold`](crate::LockRequest::min_hold) does. For work that may turn
@@ -150,10 +134,27 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let state = &self.handle.state;
         if let Some(claim) = state.end() {
-            let held_ms = state.held_ms();
-            claim
-                .span()
-                .in_scope(|| tracing::debug!(held_ms, "dropped: is released in the background"));
+            let _entered = claim.span().enter();
+            tracing::debug!(
+                held_ms = state.held_ms(),
+                "dropped: is released in the background"
+            );
+        }
+    }
+}
+
+/// Logs the outcome of a release, in its span.
+fn log_release(state: &LeaseState, outcome: &ReleaseOutcome) {
+    Span::current().record("outcome", outcome.kind());
+    match outcome {
+        ReleaseOutcome::Released => tracing::debug!(held_ms = state.held_ms(), "released"),
+        // A loss that nobody knew of.
+        ReleaseOutcome::AlreadyGone => {
+            let (resource, held_ms) = (&*state.resource, state.held_ms());
+            tracing::warn!(resource, held_ms, "gone before it was released");
+        }
+        ReleaseOutcome::Uncertain(votes) => {
+            tracing::debug!(held_ms = state.held_ms(), cause = %votes, "release not confirmed");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::timeout;
 use tracing::{Instrument, Span};
@@ -13,18 +14,17 @@ use crate::node::Reply;
 use crate::protocol::quorum::Standing;
 use crate::round::Round;
 use crate::sys::clock::Moment;
-use crate::sys::spans::{self, millis};
+use crate::sys::{millis, spans};
 
 /// Renews a lease. Returns the moment before the extension was sent, from which the new TTL counts (E1).
 ///
 /// Cancel safe: an extension that was sent may take effect on the nodes, but the deadline stays where it was.
 pub(crate) async fn renew(lease: &Arc<LeaseState>) -> Result<Moment, ExtendError> {
-    let renewing = async {
-        let outcome = renew_now(lease).await;
-        log(lease, &outcome);
-        outcome
-    };
-    renewing.instrument(spans::renew(&lease.span())).await
+    let span = spans::renew(&lease.span());
+    renew_now(lease)
+        .inspect(|outcome| log(lease, outcome))
+        .instrument(span)
+        .await
 }
 
 /// Logs the outcome, in the span of the renewal. A failure is a warning if the renewal before was none, and so is the next success.

@@ -18,9 +18,9 @@ use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
 use crate::round::{NodeBaseline, Outstanding, Round, may_retry};
 use crate::sys::clock::{LeaseCount, Moment};
+use crate::sys::millis;
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
-use crate::sys::spans::millis;
 use crate::sys::timer::sleep_until;
 use crate::votes::Votes;
 
@@ -46,18 +46,25 @@ pub(crate) struct LeaseState {
     context: Context,
     jumps: watch::Receiver<u64>,
     state: watch::Sender<State>,
-    /// Whether the last renewal has failed.
+    /// Whether the log says that renewals fail.
     pub(super) renewal_fails: AtomicBool,
     /// Keeps the clock watched until the lease ends.
     lease_count: Mutex<Option<LeaseCount>>,
 }
 
-/// What the acquisition of a lease took.
+/// The attempts and the time that a lease took to acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) attempts: u32,
     pub(crate) waited: Duration,
     pub(crate) at: SystemTime,
+}
+
+impl Taken {
+    pub(crate) fn now(attempts: u32, waited: Duration) -> Taken {
+        let at = SystemTime::now();
+        Taken { attempts, waited, at }
+    }
 }
 
 /// What can change about a lease.
@@ -374,15 +381,12 @@ impl LeaseState {
             resource: self.resource.clone(),
             reason,
         };
+        let span = self.span();
         if self.leave_held(Phase::Lost(lost.clone())) {
-            let claim = self.take_claim();
-            let span = claim
-                .as_ref()
-                .map_or_else(Span::none, |claim| claim.span().clone());
             let (resource, reason, held_ms) = (&*self.resource, lost.reason.kind(), self.held_ms());
             span.in_scope(|| tracing::warn!(resource, reason, held_ms, cause = %lost.reason, "lease lost"));
             // Deletes the keys at once (A6).
-            drop(claim);
+            drop(self.take_claim());
         }
         self.how_it_ended()
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::sys::millis;
+
 /// Why a node gave no vote. A lock that is held, or a key that is missing, is no fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -214,12 +216,8 @@ impl Fault {
 
 /// Returns a duration for people, rounded up to a tenth of a second.
 fn seconds(duration: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(Duration::from_millis(
-        u64::try_from(duration.as_millis())
-            .unwrap_or(u64::MAX)
-            .div_ceil(100)
-            .saturating_mul(100),
-    ))
+    let tenths = millis(duration).div_ceil(100);
+    humantime::format_duration(Duration::from_millis(tenths.saturating_mul(100)))
 }
 
 /// Why a server that answers may not vote.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::FutureExt;
 use tracing::Span;
 
 use super::inner::Inner;
@@ -139,7 +138,7 @@ impl LockRequest {
             caller: Span::current(),
         };
         let is_queued = self.options.wait != Wait::Try;
-        let outcome = inner.acquires.run(acquire.run(is_queued).boxed()).await;
+        let outcome = inner.acquires.run(acquire.run(is_queued)).await;
         outcome.unwrap_or_else(|end| match end {
             End::ShutDown => Err(AcquireError::ShutDown),
             End::RuntimeEnded => Err(AcquireError::RuntimeEnded),

@@ -1,4 +1,4 @@
-//! What every part needs from the machine and the runtime: clocks, timers, mutexes, spans of the log.
+//! Every part builds on what the machine and the runtime provide here: clocks, timers, mutexes, spans of the log.
 //!
 //! Entry points: [`clock::Clock`], [`timer::sleep_until`], [`runtime::Runtime`]. Nothing here knows of locks or nodes.
 
@@ -8,3 +8,10 @@ pub(crate) mod running_calls;
 pub(crate) mod runtime;
 pub(crate) mod spans;
 pub(crate) mod timer;
+
+use std::time::Duration;
+
+/// Returns a duration in whole milliseconds.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,9 +1,7 @@
 //! The spans of the log. `docs/logging.md` describes them for users.
 //!
-//! A lock is two spans of its caller's: `acquire`, with its attempts, and `hold`, with its renewals and its release. What happens
-//! to a lease in the background belongs to `hold`.
-
-use std::time::Duration;
+//! A lock is two spans of its caller's: `acquire`, with its attempts, and `hold`, with its renewals and its release. Background
+//! work on a lease belongs to `hold`.
 
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
@@ -32,9 +30,4 @@ pub(crate) fn renew(hold: &Span) -> Span {
 /// A release that somebody waits for.
 pub(crate) fn release(hold: &Span) -> Span {
     debug_span!(target: "quorlock::lease", parent: hold, "release", outcome = Empty)
-}
-
-/// Returns a time for a field whose name ends in `_ms`.
-pub(crate) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
