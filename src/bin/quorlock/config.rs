@@ -168,7 +168,8 @@ fn option<'a>(known: &'a Command, name: &str) -> Option<&'a Arg> {
     options(known).find(|option| key(option).as_deref() == Some(name))
 }
 
-fn options(known: &Command) -> impl Iterator<Item = &Arg> {
+/// Returns the options of all commands.
+pub(crate) fn options(known: &Command) -> impl Iterator<Item = &Arg> {
     known.get_subcommands().flat_map(Command::get_arguments)
 }
 

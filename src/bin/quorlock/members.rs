@@ -42,8 +42,10 @@ fn document(found: &Registrations) -> Value {
 }
 
 fn faults(faults: &[(Arc<str>, Fault)]) -> Vec<Value> {
-    let fault = |(node, trouble): &(Arc<str>, Fault)| json!({ "node": &**node, "reason": trouble.kind(), "trouble": trouble.to_string() });
-    faults.iter().map(fault).collect()
+    let faults = faults.iter();
+    faults
+        .map(|(node, fault)| json!({ "node": &**node, "reason": fault.kind(), "trouble": fault.to_string() }))
+        .collect()
 }
 
 fn words(list: &[Arc<str>]) -> Vec<&str> {

@@ -130,8 +130,8 @@ pub(crate) fn key(option: &Arg) -> Option<String> {
 
 /// Warns of variables that look like settings, and have no effect.
 fn warn_of_unknown_variables(known: &Command, report: &Report) {
-    let options = known.get_subcommands().flat_map(Command::get_arguments);
-    let of_options = options.chain(known.get_arguments()).filter_map(Arg::get_env);
+    let options = config::options(known).chain(known.get_arguments());
+    let of_options = options.filter_map(Arg::get_env);
     let effective: Vec<&OsStr> = of_options.chain(OTHER_VARIABLES.map(OsStr::new)).collect();
     let mut unknown: Vec<String> = std::env::vars_os()
         .filter(|(name, value)| !value.is_empty() && !effective.contains(&&**name))
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn an_option_is_a_setting_in_every_command_that_has_it() {
         let known = described();
-        let options = || known.get_subcommands().flat_map(Command::get_arguments);
+        let options = || config::options(&known);
         let keys: BTreeMap<_, _> = options()
             .filter_map(|option| Some((option.get_id(), key(option)?)))
             .collect();
