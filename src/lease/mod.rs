@@ -252,8 +252,8 @@ impl LeaseHandle {
 
     /// Waits until the lease is lost: at the deadline at the latest, also if no node answers. Earlier if a quorum of nodes denies
     /// the lease, which the watchdog learns with its next renewal, every third of the TTL. Of a
-    /// [break](crate::Redlock::break_lock) it learns at once, once it has renewed. Never returns if the lease is released or dropped
-    /// first.
+    /// [break](crate::Redlock::break_lock) it learns at once; in the first second of the lease, at its end. Never returns if the
+    /// lease is released or dropped first.
     ///
     /// ```no_run
     /// # async fn work() {}

@@ -9,6 +9,8 @@ use super::deletion::DeletionWatch;
 use super::renew::renew;
 use super::state::{LeaseState, Phase};
 
+/// Latest first renewal. Only then does a lease listen for deletions, so that locks that are held for a moment cost no connections.
+const FIRST: Duration = Duration::from_secs(1);
 /// Longest time after a renewal until an announced deletion causes the next one.
 const DOUBT: Duration = Duration::from_secs(1);
 
@@ -17,8 +19,8 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
     let ttl = lease.settings.ttl;
     let mut changes = lease.subscribe();
     let mut jumps = lease.jumps();
-    let mut next = lease.started + ttl / 3;
-    // `None` before the first renewal: short leases open no subscriptions.
+    let mut next = lease.started + (ttl / 3).min(FIRST);
+    // `None` before the first renewal.
     let mut deletion: Option<DeletionWatch> = None;
     let mut renewed = lease.started;
     // A deletion was announced: also a lease whose deadline cannot move asks the nodes.

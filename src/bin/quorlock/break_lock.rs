@@ -87,7 +87,7 @@ async fn confirmed(
         )));
     }
     let question = format!(
-        "{}A holder that runs loses the lock. A holder that hangs may go on to write when it wakes up.\nBreak it? [y/N] ",
+        "{}A holder that runs ends its work at once, or within a second if it has just begun. A holder that hangs may go on to write when it wakes up.\nBreak it? [y/N] ",
         text(&lock)
     );
     // On a thread of its own: the connections go on meanwhile.

@@ -92,8 +92,9 @@ pub(crate) struct Show {
 /// Deletes the lock's keys if they still belong to the owner that was shown, and lets the next client have the lock. Without
 /// --owner, shows the holder and asks on the terminal.
 ///
-/// A holder that runs loses its lease at once, or with its next renewal, and quorlock ends its command. A holder that hangs does
-/// not notice. When it wakes up, it may go on to write: only a store that checks fencing tokens refuses that.
+/// A holder that runs loses its lease at once, and quorlock ends its command. In the first second of a lease, that is at its end.
+/// A holder that hangs does not notice. When it wakes up, it may go on to write: only a store that checks fencing tokens refuses
+/// that.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_BREAK)]
 pub(crate) struct Break {
