@@ -8,6 +8,25 @@ use tokio::process::Command;
 use crate::support::{Running, finish, free, holder, text, with};
 use crate::testbed;
 
+/// A tool within a trial must not reach the nodes of variables and files.
+#[tokio::test]
+async fn the_command_of_a_trial_uses_the_testbed() {
+    let testbed = testbed().await;
+    let inner = format!(
+        "{} status; printenv QUORLOCK_NODES",
+        env!("CARGO_BIN_EXE_quorlock")
+    );
+    let output = finish(with(
+        &testbed.urls(),
+        &["run", "--testbed", "r", "--", "sh", "-c", &inner],
+    ))
+    .await;
+    let shown = text(&output.stdout);
+    assert!(shown.contains("5 of 5 nodes up"), "{shown}");
+    let other = |url: &String| !shown.contains(url.trim_start_matches("redis://"));
+    assert!(testbed.urls().iter().all(other), "{shown}");
+}
+
 #[tokio::test]
 async fn the_exit_code_is_that_of_the_command() {
     let testbed = testbed().await;

@@ -9,6 +9,7 @@ use quorlock::{ConnectError, NodeConfig, Redlock, RedlockBuilder};
 use tokio::time::timeout;
 
 use crate::args::{Existing, Nodes};
+use crate::config;
 use crate::credentials;
 use crate::end::End;
 use crate::exit::{self, Failure};
@@ -147,11 +148,30 @@ pub(crate) fn warnings(state: NodeState) -> Result<Vec<String>, Fault> {
     }
 }
 
+/// Returns why a node did not list its keys.
+pub(crate) fn not_listed(fault: &Fault) -> String {
+    match fault {
+        Fault::NoPermission { .. } => "the user needs +scan".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// Waits until no key is left on the nodes, `limit` at most.
 pub(crate) async fn clean_up(redlock: &Redlock, limit: Duration) {
     if timeout(limit, redlock.shutdown()).await.is_err() {
         tracing::debug!("some nodes have not confirmed that the lock is deleted; it expires there by itself");
     }
+}
+
+/// Returns the variables with which a command uses a testbed, instead of the nodes of variables and files. It has no password, and
+/// must not get that of other nodes.
+pub(crate) fn testbed_variables(urls: &str) -> [(&'static str, Option<&str>); 4] {
+    [
+        (NODES, Some(urls)),
+        (PASSWORD_FILE, None),
+        (CREDENTIALS_COMMAND, None),
+        (config::VARIABLE, Some("/dev/null")),
+    ]
 }
 
 /// Starts a testbed, does `work` on it, and ends it. A signal during the start ends it at once.

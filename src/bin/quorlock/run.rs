@@ -99,6 +99,7 @@ async fn with_nodes(
     };
     let held = Held {
         arguments,
+        urls,
         lease: &lease,
         times,
         report,
@@ -178,6 +179,7 @@ async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lea
 #[derive(Clone, Copy)]
 struct Held<'a> {
     arguments: &'a Run,
+    urls: &'a [String],
     lease: &'a Lease,
     times: Times,
     report: &'a Report,
@@ -271,6 +273,10 @@ impl Held<'_> {
             (FENCING_TOKEN, token.as_deref()),
             (PERIOD, period.as_deref()),
         ];
+        let urls = self.urls.join(",");
+        if arguments.testbed {
+            environment.extend(nodes::testbed_variables(&urls));
+        }
         if arguments.hide_nodes {
             environment.extend([(nodes::NODES, None), (nodes::CREDENTIALS_COMMAND, None)]);
         }

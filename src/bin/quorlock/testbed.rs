@@ -13,7 +13,7 @@ use crate::guard::Guard;
 use crate::job::{Change, Job};
 use crate::report::Report;
 use crate::signals::Signals;
-use crate::{config, nodes, out};
+use crate::{nodes, out};
 
 /// The time between TERM and KILL if this process is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -64,13 +64,7 @@ fn listed(urls: &[String], export: bool) -> String {
 async fn command(arguments: &args::Testbed, urls: &[String], signals: &mut Signals) -> Result<End, Failure> {
     let guard = Guard::start(GRACE)?;
     let urls = urls.join(",");
-    // The testbed has no password, and must not get that of other nodes.
-    let environment = [
-        (nodes::NODES, Some(&*urls)),
-        (nodes::PASSWORD_FILE, None),
-        (nodes::CREDENTIALS_COMMAND, None),
-        (config::VARIABLE, Some("/dev/null")),
-    ];
+    let environment = nodes::testbed_variables(&urls);
     let mut job = Job::start(&arguments.command, &environment, Recipient::Group, guard).await?;
     loop {
         tokio::select! {
