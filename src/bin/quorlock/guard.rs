@@ -15,6 +15,7 @@ use std::io::{self, BufRead, Write, stdin, stdout};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,6 +52,8 @@ pub(crate) struct Guard {
     child: Child,
     orders: pipe::Sender,
     ready: pipe::Receiver,
+    /// The guard has said that it ended the command.
+    acted: AtomicBool,
 }
 
 impl Guard {
@@ -84,6 +87,7 @@ impl Guard {
             child,
             orders: pipe::Sender::from_owned_fd(orders.into())?,
             ready: pipe::Receiver::from_owned_fd(ready.into())?,
+            acted: AtomicBool::new(false),
         })
     }
 
@@ -106,7 +110,10 @@ impl Guard {
     /// Returns whether the guard has ended the command because this process did not run in time.
     pub(crate) fn has_acted(&self) -> bool {
         // Read directly: the runtime may not have noticed yet.
-        matches!(rustix::io::read(&self.ready, &mut [0; 8]), Ok(1..))
+        if matches!(rustix::io::read(&self.ready, &mut [0; 8]), Ok(1..)) {
+            self.acted.store(true, Relaxed);
+        }
+        self.acted.load(Relaxed)
     }
 
     /// Lets the guard exit. After the command's own end, call this before it is reaped.
@@ -115,7 +122,9 @@ impl Guard {
     }
 
     fn order_or_warn(&self, line: String) {
-        if let Err(error) = self.order(&line) {
+        if let Err(error) = self.order(&line)
+            && !self.has_acted()
+        {
             tracing::warn!(
                 %error,
                 "the guard process exited; if it was killed from outside, the command will survive quorlock being killed"

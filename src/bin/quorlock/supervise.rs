@@ -194,15 +194,7 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
     loop {
         tokio::select! {
             biased;
-            () = sleep_until(next_kill) => {
-                let ours = job.signal(Signal::KILL);
-                if killed || !ours {
-                    return report.event(&Event::NotStopped { ours });
-                }
-                killed = true;
-                // From now on: after a suspension, the time for KILL is long past.
-                next_kill = Instant::now() + KILL_TAKES;
-            }
+            // First: after a suspension, the time for KILL is long past, and all may have ended on TERM.
             change = job.change() => match change {
                 // The rest of the group has as much time.
                 Change::Ended(_) => {
@@ -211,6 +203,14 @@ async fn end(job: &mut Job, latest: Instant, times: Times, signals: &mut Signals
                 Change::Resumed => job.resume(),
                 Change::Gone => break,
             },
+            () = sleep_until(next_kill) => {
+                let ours = job.signal(Signal::KILL);
+                if killed || !ours {
+                    return report.event(&Event::NotStopped { ours });
+                }
+                killed = true;
+                next_kill = Instant::now() + KILL_TAKES;
+            }
             signal = signals.next() => job.forward(signal),
         }
     }
