@@ -55,7 +55,7 @@ async fn members_names_the_list_its_clients_and_the_nodes_that_do_not_list_them(
         );
         assert_eq!(found["unlisted"].as_array().unwrap().len(), refusals, "{found}");
         let said = text(&finish(with(urls, &["members"])).await.stdout);
-        assert_eq!(said.matches("the user needs +scan").count(), refusals, "{said}");
+        assert_eq!(said.matches("the user needs +scan\n").count(), refusals, "{said}");
         assert!(said.ends_with("one list of nodes is in use\n"), "{said}");
     }
     billing.close_input();

@@ -10,7 +10,7 @@ use crate::args::Locks;
 use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
 use crate::format::counted;
-use crate::nodes::quorum;
+use crate::nodes::{not_listed, quorum};
 use crate::report::{Report, escape_control_characters};
 use crate::show::look;
 use crate::{holder, out};
@@ -57,14 +57,14 @@ pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failu
     }
     let faults: Vec<String> = locks
         .faults()
-        .map(|(node, fault)| format!("{node}: {fault}"))
+        .map(|(node, fault)| format!("{node}: {}", not_listed(fault)))
         .collect();
     let nodes = redlock.nodes().len();
     if !faults.is_empty() {
         report.event(&Event::Log {
             weight: Weight::Warning,
             text: &format!(
-                "some nodes were not read to the end, so locks may be missing (the user needs +scan): {}",
+                "some nodes were not read to the end, so locks may be missing: {}",
                 faults.join("; ")
             ),
         });

@@ -77,7 +77,8 @@ fn text(found: &Registrations, asked: usize) -> String {
     for (node, fault) in &found.unlisted {
         let _ = writeln!(
             text,
-            "{node}: clients are not listed (the user needs +scan): {fault}"
+            "{node}: clients are not listed: {}",
+            nodes::not_listed(fault)
         );
     }
     let verdict = match found.lists.len() {

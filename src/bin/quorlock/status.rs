@@ -166,6 +166,15 @@ fn text(lines: &[Line], verdict: &Verdict) -> String {
         lines.len(),
         verdict.words()
     );
+    if lines
+        .iter()
+        .any(|line| matches!(line.fault, Some(Fault::Unfit(_))))
+    {
+        let _ = writeln!(
+            text,
+            "a node may not vote: clients that are connected go on without it, new ones get no locks until it is corrected"
+        );
+    }
     let conflict = lines.iter().find_map(|line| match &line.fault {
         Some(Fault::OtherNodes(conflict)) => Some(conflict),
         _ => None,
