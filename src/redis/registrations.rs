@@ -17,7 +17,7 @@ use super::fred_client::{self, command};
 use super::node_config::NodeConfig;
 use crate::node::Fault;
 use crate::options::{CLIENT_SUFFIX, VIEWS_SUFFIX, literal};
-use crate::protocol::view::View;
+use crate::protocol::view::{Difference, View};
 
 const LISTS: &str = include_str!("lists.lua");
 const SCAN_COUNT: i64 = 1_000;
@@ -28,6 +28,8 @@ const SCAN_COUNT: i64 = 1_000;
 pub struct Registrations {
     /// One entry for each set of addresses. With several, clients use different nodes, or different names for the same nodes.
     pub lists: Vec<NodeList>,
+    /// Whether two of the lists have different nodes. Clients of the later one get no locks.
+    pub has_conflict: bool,
     /// Nodes that could not be queried, and why.
     pub faults: Vec<(Arc<str>, Fault)>,
     /// Nodes that did not list their clients, and why: mostly, the user lacks the right `+scan`.
@@ -58,6 +60,8 @@ struct Merged {
     remaining: Duration,
     registered_on: BTreeSet<Arc<str>>,
     clients: BTreeSet<Arc<str>>,
+    /// As the nodes know the list: in some, a client may have known fewer memories.
+    views: Vec<View>,
 }
 
 /// Queries all nodes.
@@ -81,6 +85,7 @@ pub(crate) async fn registrations(
                     let list = lists.entry(view.addresses()).or_default();
                     list.remaining = remaining.max(list.remaining);
                     list.registered_on.insert(name.clone());
+                    list.views.push(view);
                 }
                 match known.clients {
                     Ok(clients) => {
@@ -95,6 +100,8 @@ pub(crate) async fn registrations(
             Err(fault) => found.faults.push((name, fault)),
         }
     }
+    let differs = |one: &Merged| lists.values().any(|other| differ(&one.views, &other.views));
+    found.has_conflict = lists.values().any(differs);
     let list = |(nodes, list): (Vec<Arc<str>>, Merged)| NodeList {
         nodes,
         remaining: list.remaining,
@@ -103,6 +110,16 @@ pub(crate) async fn registrations(
     };
     found.lists = lists.into_iter().map(list).collect();
     found
+}
+
+/// Returns whether two lists have different nodes. One that no node knows, but only clients, does not count.
+fn differ(one: &[View], other: &[View]) -> bool {
+    let is_same = |one: &View| {
+        other
+            .iter()
+            .any(|other| one.compare(other) != Difference::OtherNodes)
+    };
+    !one.is_empty() && !other.is_empty() && !one.iter().any(is_same)
 }
 
 async fn ask(config: NodeConfig, prefix: &str, answer_timeout: Duration) -> Result<Known, Fault> {

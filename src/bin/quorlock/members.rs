@@ -25,8 +25,8 @@ pub(crate) async fn members(arguments: Members, report: &Report) -> Result<u8, F
 fn code(found: &Registrations, asked: usize) -> u8 {
     match found.lists.len() {
         _ if found.faults.len() == asked => exit::NO_QUORUM,
-        0 | 1 => exit::OK,
-        _ => exit::MISCONFIGURED,
+        _ if found.has_conflict => exit::MISCONFIGURED,
+        _ => exit::OK,
     }
 }
 
@@ -38,7 +38,7 @@ fn document(found: &Registrations) -> Value {
         })
     };
     let lists: Vec<_> = found.lists.iter().map(list).collect();
-    json!({ "lists": lists, "faults": faults(&found.faults), "unlisted": faults(&found.unlisted) })
+    json!({ "lists": lists, "has_conflict": found.has_conflict, "faults": faults(&found.faults), "unlisted": faults(&found.unlisted) })
 }
 
 fn faults(faults: &[(Arc<str>, Fault)]) -> Vec<Value> {
@@ -85,10 +85,11 @@ fn text(found: &Registrations, asked: usize) -> String {
         _ if found.faults.len() == asked => "no node could be asked",
         0 => "no list of nodes is in use: no client takes locks on these nodes",
         1 => "one list of nodes is in use",
-        _ => {
+        _ if found.has_conflict => {
             "MORE THAN ONE LIST OF NODES IS IN USE: two lists could give one lock to two clients, so clients of the later list \
              get no locks. Let all clients use the same list"
         }
+        _ => "one set of nodes is in use, by different names: use the same names in all clients",
     };
     let _ = writeln!(text, "{verdict}");
     text

@@ -101,6 +101,10 @@ async fn other_lists_and_other_names_are_found() {
         .collect();
     let mut second = holder(&names, "second").await;
     finds("two names", &urls, &[], 0, &["all several_names", ON_ONE_HOST]).await;
+    let members = finish(with(&urls, &["members"])).await;
+    let shown = text(&members.stdout);
+    assert_eq!(members.status.code(), Some(0), "{shown}");
+    assert!(shown.contains("by different names"), "{shown}");
     finds(
         "a part of it",
         &urls[..1],
