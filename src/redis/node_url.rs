@@ -9,6 +9,7 @@ use url::{Host, Url};
 
 use crate::options::ConfigError;
 
+const ENCODED: &str = "write %2F for a '/' in a password";
 const DEFAULT_PORT: u16 = 6379;
 #[cfg(not(feature = "tls"))]
 pub(super) const NEEDS_TLS: &str = "TLS needs quorlock's feature \"tls\", which this build does not have";
@@ -24,21 +25,23 @@ pub(super) fn read(text: &str) -> Result<Config, ConfigError> {
     if text.trim().is_empty() {
         return Err(wrong("it is empty".into()));
     }
-    if !text.contains(':')
-        || text
-            .split(':')
-            .next()
-            .is_some_and(|host| host.contains('.') || host == "localhost")
-    {
-        return Err(wrong("no scheme; write redis://host:port".into()));
+    match text.matches("://").count() {
+        0 if text.contains("//") => {
+            return Err(wrong("no ':' before the \"//\"; write redis://host:port".into()));
+        }
+        0 => return Err(wrong("no scheme; write redis://host:port".into())),
+        1 => {}
+        _ => {
+            return Err(wrong(
+                "these are several; separate them by commas or blanks".into(),
+            ));
+        }
     }
     if has_bare_ipv6(text) {
         return Err(wrong("an IPv6 address needs brackets: redis://[::1]:6379".into()));
     }
     let url = Url::parse(text).map_err(|error| match text.contains('@') {
-        true => wrong(format!(
-            "{error}; write %2F for a '/' in a password, %40 for a '@', %3A for a ':'"
-        )),
+        true => wrong(format!("{error}; {ENCODED}, %40 for a '@', %3A for a ':'")),
         false => wrong(error.to_string()),
     })?;
     parse(text, &url).map_err(wrong)
@@ -69,6 +72,7 @@ fn over_tcp(text: &str, url: &Url, tls: bool) -> Result<Config, String> {
     refuse_fragment(url)?;
     let database = match url.path().trim_matches('/') {
         "" => None,
+        path if path.contains('@') => return Err(format!("the database is not a number; {ENCODED}")),
         number => Some(database(number)?),
     };
     let username = Some(decoded(url.username())?).filter(|name| !name.is_empty());
@@ -157,7 +161,7 @@ fn refuse_fragment(url: &Url) -> Result<(), String> {
 
 fn database(text: &str) -> Result<u8, String> {
     text.parse()
-        .map_err(|_| "the database is not a number from 0 to 255".into())
+        .map_err(|_| "the database, behind the '/', is not a number from 0 to 255".into())
 }
 
 /// Shows only well-known names: another name may be part of a password with a '?' or '&' that is not encoded.
