@@ -31,7 +31,7 @@ pub enum ConnectError {
     #[error("some nodes may not vote; correct them, or the list of nodes: {}", unfit(.0))]
     Misconfigured(Votes),
     /// No quorum of nodes came up in time.
-    #[error("no quorum of nodes within {}, so no lock can be taken: {}", short(*.waited), missing(.votes))]
+    #[error("no quorum of nodes within {}: {}", short(*.waited), missing(.votes))]
     NoQuorum {
         /// How long `connect` waited.
         waited: Duration,
@@ -71,10 +71,18 @@ fn missing(votes: &Votes) -> String {
         votes.iter().count(),
         votes.quorum()
     );
+    // Each reason once: often it is the same everywhere.
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for vote in votes.iter() {
-        if let Some(Err(fault)) = &vote.answer {
-            text.push_str(&format!("; {}: {fault}", vote.node));
+        let Some(Err(fault)) = &vote.answer else { continue };
+        let reason = fault.to_string();
+        match reasons.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, nodes)) => nodes.push(&vote.node),
+            None => reasons.push((reason, vec![&vote.node])),
         }
+    }
+    for (reason, nodes) in reasons {
+        text.push_str(&format!("; {}: {reason}", nodes.join(", ")));
     }
     text
 }

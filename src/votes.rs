@@ -200,7 +200,7 @@ impl fmt::Display for Votes {
             separator = ", ";
         }
         if let Some(remaining) = self.longest_remaining().filter(|time| time.as_millis() > 0) {
-            write!(f, " (held for at most {} more unless renewed)", short(remaining))?;
+            write!(f, " (expires in {} unless renewed)", short(remaining))?;
         }
         match self.endless() {
             0 => {}
@@ -242,7 +242,7 @@ mod tests {
             (held(&[0]), "1 node, quorum 1: 1 held"),
             (
                 held(&[0, 1_500]),
-                "2 nodes, quorum 2: 2 held (held for at most 1s 500ms more unless renewed)",
+                "2 nodes, quorum 2: 2 held (expires in 1s 500ms unless renewed)",
             ),
         ] {
             assert_eq!(votes.to_string(), words);

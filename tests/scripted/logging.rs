@@ -71,7 +71,7 @@ async fn a_lock_is_two_spans_of_its_callers() {
         lines(&log),
         [
             format!(
-                r#"TRACE {acquire}}}:attempt{{outcome="held" {votes}}}: quorlock::acquire: attempt ended outcome="held" {votes} votes=3 nodes, quorum 2: 3 held (held for at most 1s more unless renewed)"#
+                r#"TRACE {acquire}}}:attempt{{outcome="held" {votes}}}: quorlock::acquire: attempt ended outcome="held" {votes} votes=3 nodes, quorum 2: 3 held (expires in 1s unless renewed)"#
             ),
             format!(
                 r#"TRACE {acquire}}}:attempt{{outcome="acquired" yes=3 no=0 faults=0}}: quorlock::acquire: attempt ended outcome="acquired" yes=3 no=0 faults=0 votes=3 nodes, quorum 2: 3 yes"#

@@ -152,7 +152,7 @@ impl Event<'_> {
 
 /// Formats when a held lock ends, in brackets. Empty if that is unknown, or in less than a millisecond.
 fn until(remaining: Option<Duration>) -> String {
-    let held = |remaining| format!(" (for at most {} more unless renewed)", short(remaining));
+    let held = |remaining| format!(" (expires in {} unless renewed)", short(remaining));
     let remaining = remaining.filter(|remaining| millis(*remaining) > 0);
     remaining.map(held).unwrap_or_default()
 }
@@ -174,7 +174,7 @@ mod tests {
     fn a_lock_that_is_about_to_end_is_not_said_to_be_held_for_no_time() {
         assert_eq!(
             until(Some(Duration::from_millis(1_500))),
-            " (for at most 1s 500ms more unless renewed)"
+            " (expires in 1s 500ms unless renewed)"
         );
         for nothing in [None, Some(Duration::ZERO), Some(Duration::from_micros(900))] {
             assert_eq!(until(nothing), "");
