@@ -56,7 +56,7 @@ pub enum Fault {
     },
     /// Not all nodes could be told which list of nodes this client uses, so clients with another list get a moment to be met:
     /// the node gives no locks until then.
-    #[error("not every node knows this client for certain yet, so clients with another list of nodes get time to be met: gives no locks for another {}", seconds(*remaining))]
+    #[error("this client is new, and a client with another list of nodes may not know of it yet: gives no locks for another {}", seconds(*remaining))]
     Unsettled {
         /// Until then.
         remaining: Duration,
@@ -193,12 +193,20 @@ impl Fault {
         }
     }
 
+    /// Returns how long it takes until the node gives locks, if that is a matter of time only.
+    #[doc(hidden)]
+    pub fn gives_locks_in(&self) -> Option<Duration> {
+        match self {
+            Fault::Restarted { remaining, .. }
+            | Fault::Replaced { remaining }
+            | Fault::Unsettled { remaining } => Some(*remaining),
+            _ => None,
+        }
+    }
+
     /// Returns whether the node is there, and will vote once some time has passed.
     pub(crate) fn is_temporary(&self) -> bool {
-        matches!(
-            self,
-            Fault::Restarted { .. } | Fault::Replaced { .. } | Fault::Unsettled { .. } | Fault::OwnLeftover
-        )
+        self.gives_locks_in().is_some() || matches!(self, Fault::OwnLeftover)
     }
 
     /// Returns whether the request may have been executed in spite of the fault, or may yet be. `false` is certain: the request was

@@ -304,10 +304,13 @@ async fn bench_says_what_makes_no_sense() {
         (&[][..], "QUORLOCK_NODES"),
         (&["--testbed", "--tasks", "0"], "1 to 10000"),
         (&["--testbed", "--waiters", "1"], "2 to 10000"),
-        (&["--testbed", "--ttl", "1ms"], "--ttl 1ms is out of bounds: 10ms"),
+        (
+            &["--testbed", "--ttl", "1ms"],
+            "'--ttl <DURATION>': out of bounds: 10ms",
+        ),
         (
             &["--testbed", "--duration", "0s"],
-            "--duration 0s is out of bounds",
+            "'--duration <DURATION>': out of bounds: 1ms",
         ),
         (
             &["--testbed", "--hold", "5s"],

@@ -171,26 +171,30 @@ async fn status_tells_the_nodes_that_are_left_out() {
 }
 
 #[tokio::test]
-async fn a_guard_window_below_the_ttl_is_said_to_have_no_effect() {
+async fn each_command_warns_of_a_guard_window_that_does_not_fit_the_ttl() {
     let testbed = testbed().await;
     for (options, warned) in [
-        (&["--guard-window", "29s"][..], true),
-        (&["--guard-window", "30s"], false),
-        (&["--ttl", "2m"], false),
-        (&["--ttl", "2m", "--guard-window", "1m"], true),
+        (&["--guard-window", "29s"][..], Some("--guard-window")),
+        (&["--guard-window", "30s"], None),
+        (&["--ttl", "2m"], Some("--ttl")),
+        (&["--ttl", "2m", "--guard-window", "1m"], Some("--guard-window")),
     ] {
-        let output = finish(with(
-            &testbed.urls(),
-            &[&["run"], options, &["r", "--", "true"]].concat(),
-        ))
-        .await;
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{said}");
-        assert_eq!(
-            said.contains("warning: --guard-window"),
-            warned,
-            "{options:?}: {said}"
-        );
+        let run = [&["run"], options, &["r", "--", "true"]].concat();
+        for command in [
+            run,
+            [&["status"], options].concat(),
+            [&["doctor"], options].concat(),
+        ] {
+            let output = finish(with(&testbed.urls(), &command)).await;
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{said}");
+            let warns = |option| said.contains(&format!("warning: {option}"));
+            assert_eq!(
+                (warns("--guard-window"), warns("--ttl")),
+                (warned == Some("--guard-window"), warned == Some("--ttl")),
+                "{command:?}: {said}"
+            );
+        }
     }
 }
 
@@ -220,19 +224,25 @@ async fn counters_are_kept_for_as_long_as_told() {
         let left = left(resource).await;
         assert!(bounds.contains(&left), "{resource}: {left}");
     }
-    for options in [
-        &["--counter-retention", "1m"][..],
-        &["--counter-retention", "soon"],
-        &["--counter-retention", "1h", "--no-fencing"],
+    for command in [
+        &["run", "--counter-retention", "1m", "r", "--", "true"][..],
+        &["status", "--counter-retention", "1m"],
+        &["doctor", "--counter-retention", "1m"],
+        &["run", "--counter-retention", "soon", "r", "--", "true"],
+        &[
+            "run",
+            "--counter-retention",
+            "1h",
+            "--no-fencing",
+            "r",
+            "--",
+            "true",
+        ],
     ] {
-        let run = [&["run"], options, &["r", "--", "true"]].concat();
-        let output = finish(with(&testbed.urls(), &run)).await;
-        assert_eq!(output.status.code(), Some(2), "{options:?}");
-        assert!(
-            text(&output.stderr).contains("retention"),
-            "{}",
-            text(&output.stderr)
-        );
+        let output = finish(with(&testbed.urls(), command)).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+        assert!(said.contains("retention"), "{said}");
     }
 }
 

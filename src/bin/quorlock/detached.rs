@@ -102,8 +102,8 @@ fn exported(detached: &DetachedLease) -> String {
 }
 
 pub(crate) async fn extend(arguments: Handle, report: &Report) -> Result<u8, Failure> {
+    let handle = arguments.lease()?;
     let redlock = connect(&arguments, false).await?;
-    let handle = &arguments.handle;
     let lease = redlock.attach(handle).await.map_err(|error| match error {
         AttachError::Config(error) => Failure::usage(error),
         AttachError::Lost(gone) => lost(&gone.to_string()),
@@ -123,8 +123,8 @@ pub(crate) async fn extend(arguments: Handle, report: &Report) -> Result<u8, Fai
 }
 
 pub(crate) async fn release(arguments: Handle, report: &Report) -> Result<u8, Failure> {
+    let handle = arguments.lease()?;
     let redlock = connect(&arguments, true).await?;
-    let handle = &arguments.handle;
     let outcome = redlock.release_detached(handle).await.map_err(Failure::usage)?;
     let code = match outcome {
         ReleaseOutcome::Released => exit::OK,
@@ -148,7 +148,7 @@ fn lost(what: &str) -> Failure {
 async fn connect(arguments: &Handle, deletes: bool) -> Result<Redlock, Failure> {
     let mut builder = nodes::builder_for(&arguments.existing)?
         .name("quorlock extend")
-        .ttl(arguments.handle.ttl())
+        .ttl(arguments.lease()?.ttl())
         .watchdog(false);
     if let Some(window) = arguments.guard_window {
         builder = builder.guard_window(window);

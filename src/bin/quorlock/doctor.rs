@@ -9,14 +9,12 @@ use crate::args::Doctor;
 use crate::exit::{self, Failure};
 use crate::format::counted;
 use crate::report::{Report, escape_control_characters};
-use crate::{nodes, out};
+use crate::{locking, nodes, out};
 
 pub(crate) async fn doctor(arguments: Doctor, report: &Report) -> Result<u8, Failure> {
-    let mut builder = nodes::builder_for(&arguments.existing)?.ttl(arguments.ttl);
-    if let Some(window) = arguments.guard_window {
-        builder = builder.guard_window(window.max(arguments.ttl));
-    }
-    let found = builder
+    locking::check_window(&arguments.times, true, report);
+    let builder = nodes::builder_for(&arguments.existing)?;
+    let found = locking::with_times(builder, &arguments.times)
         .check_up()
         .await
         .map_err(|error| nodes::not_connected(&error))?;

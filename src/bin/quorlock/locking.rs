@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock::{Redlock, RedlockBuilder};
 
-use crate::args::{Locking, Nodes, Wait};
+use crate::args::{LockTimes, Locking, Nodes, Wait};
 use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
 use crate::nodes;
@@ -20,19 +20,23 @@ pub(crate) fn builder(
     lock: &Locking,
     name: String,
 ) -> Result<RedlockBuilder, Failure> {
-    let mut builder = nodes::builder(nodes, urls)?
+    let builder = nodes::builder(nodes, urls)?
         .name(lock.name.clone().unwrap_or(name))
-        .ttl(lock.ttl)
         .fencing(!lock.no_fencing)
         .restart_guard(!lock.no_restart_guard)
         .key_prefix(&lock.key_prefix);
-    if let Some(window) = lock.guard_window {
+    Ok(with_times(builder, &lock.times))
+}
+
+pub(crate) fn with_times(mut builder: RedlockBuilder, times: &LockTimes) -> RedlockBuilder {
+    builder = builder.ttl(times.ttl);
+    if let Some(window) = times.guard_window {
         builder = builder.guard_window(window);
     }
-    if let Some(retention) = lock.counter_retention {
+    if let Some(retention) = times.counter_retention {
         builder = builder.counter_retention(retention);
     }
-    Ok(builder)
+    builder
 }
 
 /// Checks what can be checked before connecting. Warns of a window that has no effect, or is too short for other clients.
@@ -41,30 +45,30 @@ pub(crate) fn check(resource: &str, lock: &Locking, report: &Report) -> Result<(
         .key_prefix(&lock.key_prefix)
         .check_resource(resource)
         .map_err(Failure::usage)?;
-    if lock.guard_window.is_none() && !lock.no_restart_guard && lock.ttl > USUAL_WINDOW {
-        let (ttl, usual) = (
-            humantime::format_duration(lock.ttl),
-            humantime::format_duration(USUAL_WINDOW),
-        );
-        report.event(&Event::Log {
-            weight: Weight::Warning,
-            text: &format!(
-                "--ttl {ttl} is longer than {usual}, for which other clients leave a node out that has lost data: give all \
-                 clients of these nodes --guard-window {ttl}, this one too"
-            ),
-        });
-    }
-    if let Some(window) = lock.guard_window.filter(|window| *window < lock.ttl) {
-        report.event(&Event::Log {
-            weight: Weight::Warning,
-            text: &format!(
-                "--guard-window {} is shorter than --ttl {}, so the TTL is used: give the longest TTL of all clients",
-                humantime::format_duration(window),
-                humantime::format_duration(lock.ttl)
-            ),
-        });
-    }
+    check_window(&lock.times, !lock.no_restart_guard, report);
     Ok(())
+}
+
+/// Warns of a guard window that has no effect, or is too short for other clients.
+pub(crate) fn check_window(times: &LockTimes, is_guarded: bool, report: &Report) {
+    let shown = humantime::format_duration;
+    let ttl = shown(times.ttl);
+    let text = match times.guard_window {
+        None if is_guarded && times.ttl > USUAL_WINDOW => format!(
+            "--ttl {ttl} is longer than the usual guard window of {}: when a node has lost its data, other clients would use it \
+             again while this lock is held. Give all clients of these nodes --guard-window {ttl}, this one too",
+            shown(USUAL_WINDOW)
+        ),
+        Some(window) if window < times.ttl => format!(
+            "--guard-window {} is shorter than --ttl {ttl}, so the TTL is used: give the longest TTL of all clients",
+            shown(window)
+        ),
+        _ => return,
+    };
+    report.event(&Event::Log {
+        weight: Weight::Warning,
+        text: &text,
+    });
 }
 
 /// Returns how long to wait. `None`: a single attempt.

@@ -34,10 +34,10 @@ const MARK_WITHIN: Duration = Duration::from_secs(10);
 const TIDY_UP: Duration = Duration::from_millis(300);
 
 pub(crate) async fn run(arguments: Run, report: &Report) -> Result<End, Failure> {
-    let times = Times::new(arguments.lock.ttl, arguments.kill_after, arguments.max_hold)?;
+    let times = Times::new(arguments.lock.times.ttl, arguments.kill_after, arguments.max_hold)?;
     command::look_for(&arguments.command)?;
     locking::check(&arguments.resource, &arguments.lock, report)?;
-    let (min_hold, ttl) = (arguments.min_hold, arguments.lock.ttl);
+    let (min_hold, ttl) = (arguments.min_hold, arguments.lock.times.ttl);
     if min_hold > ttl {
         return Err(Failure::usage(format!(
             "--min-hold {min} is longer than --ttl {}, so a crash would end the lock earlier: use --ttl {min}, and a \

@@ -11,7 +11,7 @@ use crate::args::Status;
 use crate::exit::{self, Failure};
 use crate::format::{millis, short};
 use crate::report::Report;
-use crate::{nodes, out};
+use crate::{locking, nodes, out};
 
 struct Line {
     node: String,
@@ -23,15 +23,10 @@ struct Line {
 impl Line {
     /// Returns the time until the node gives locks. `None` if it is down or refuses writes, or another list of nodes is in use.
     fn ready_in(&self) -> Option<Duration> {
-        match self.fault {
+        match &self.fault {
             _ if !self.up => None,
             None => Some(Duration::ZERO),
-            Some(
-                Fault::Restarted { remaining, .. }
-                | Fault::Replaced { remaining }
-                | Fault::Unsettled { remaining },
-            ) => Some(remaining),
-            Some(_) => None,
+            Some(fault) => fault.gives_locks_in(),
         }
     }
 }
@@ -97,13 +92,9 @@ impl Verdict {
 }
 
 pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Failure> {
-    let mut builder = nodes::builder_for(&arguments.existing)?
-        .observe()
-        .ttl(arguments.ttl);
-    if let Some(window) = arguments.guard_window {
-        builder = builder.guard_window(window);
-    }
-    let (redlock, error) = builder
+    locking::check_window(&arguments.times, true, report);
+    let builder = nodes::builder_for(&arguments.existing)?.observe();
+    let (redlock, error) = locking::with_times(builder, &arguments.times)
         .connect_without_quorum()
         .await
         .map_err(|error| nodes::not_connected(&error))?;

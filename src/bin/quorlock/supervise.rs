@@ -242,7 +242,7 @@ mod tests {
         }
         let mut arguments = Arguments::command();
         let run = arguments.find_subcommand_mut("run").unwrap();
-        let range = format!("from {} ", humantime::format_duration(SHORTEST_TTL));
+        let range = format!("(run: {})", humantime::format_duration(SHORTEST_TTL));
         assert!(run.render_long_help().to_string().contains(&range));
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use quorlock::DetachedLease;
 
+use super::times::duration;
 use super::{Existing, Locking, Nodes, OTHER_NODES};
-use crate::exit;
+use crate::exit::{self, Failure};
 
 /// Run a command under a lock
 ///
@@ -39,7 +40,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) lock: Locking,
     /// Time between TERM and KILL when the lease is lost [default: 5s, at most a quarter of the TTL and of --max-hold]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) kill_after: Option<Duration>,
     /// Which processes get the signals that are sent to quorlock. A prefork server (gunicorn, Celery, PostgreSQL) needs
     /// "command": it ends its workers itself, and loses their work if they get TERM as well
@@ -49,15 +50,15 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) hide_nodes: bool,
     /// End the command and release the lock after this time
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock for at least this time, at most the TTL, however short the command is. quorlock does not wait for it
-    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = duration)]
     pub(crate) min_hold: Duration,
     /// Run the command only if no run that began in the current period of this length has ended with code 0. From 1s to
     /// 365days. Periods are counted in UTC: 24h is a day. QUORLOCK_PERIOD contains its first moment. If the period is done, exits
     /// with 0, or the code of -E
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) once_per: Option<Duration>,
     /// The command, after "--"
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -104,12 +105,20 @@ pub(crate) struct Handle {
     /// What `quorlock acquire` has printed. Without it, the variable QUORLOCK_HANDLE is used, which keeps it out of the process
     /// list
     #[arg(env = "QUORLOCK_HANDLE", hide_env_values = true)]
-    pub(crate) handle: DetachedLease,
+    handle: Option<DetachedLease>,
     #[command(flatten)]
     pub(crate) existing: Existing,
     /// How long a node gives no locks after its memory began: as for acquire [default: 30s]
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = duration)]
     pub(crate) guard_window: Option<Duration>,
+}
+
+impl Handle {
+    pub(crate) fn lease(&self) -> Result<&DetachedLease, Failure> {
+        self.handle.as_ref().ok_or_else(|| {
+            Failure::usage("no handle: give what `quorlock acquire` has printed, or set the variable QUORLOCK_HANDLE to it")
+        })
+    }
 }
 
 /// Which processes get signals.

@@ -4,6 +4,7 @@ mod holding;
 mod operating;
 mod shared;
 mod shell;
+mod times;
 mod trials;
 
 use std::path::PathBuf;
@@ -12,8 +13,9 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub(crate) use holding::{Acquire, Extend, Handle, Recipient, Release, Run};
 pub(crate) use operating::{Break, Doctor, Locks, Members, Show, Status};
-pub(crate) use shared::{Existing, Locking, Nodes, Wait};
+pub(crate) use shared::{Existing, Locking, Nodes};
 pub(crate) use shell::{Completions, Man};
+pub(crate) use times::{LockTimes, Wait};
 pub(crate) use trials::{Bench, Testbed};
 
 use crate::exit;

@@ -1,10 +1,8 @@
 //! The commands that show what is on the nodes, and that break a lock.
 
-use std::time::Duration;
-
 use clap::Args;
 
-use super::Existing;
+use super::{Existing, LockTimes};
 use crate::exit;
 
 /// Show which nodes are up, and why the others are not
@@ -21,12 +19,8 @@ pub(crate) struct Status {
     /// Exit with 0 only if all nodes give locks. For scripts that restart one node after the other
     #[arg(long)]
     pub(crate) all: bool,
-    /// The TTL of your locks, from 10ms to 365days
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = humantime::parse_duration)]
-    pub(crate) ttl: Duration,
-    /// How long a node gives no locks after its memory began: as for run [default: 30s, or --ttl if that is longer]
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
-    pub(crate) guard_window: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) times: LockTimes,
 }
 
 /// Say everything that makes the nodes unfit for locks, and what to do about it
@@ -41,12 +35,8 @@ pub(crate) struct Status {
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) existing: Existing,
-    /// The TTL of your locks, from 10ms to 365days. A node may take a tenth of it to answer
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = humantime::parse_duration)]
-    pub(crate) ttl: Duration,
-    /// How long a node gives no locks after its memory began: as for run [default: 30s, or --ttl if that is longer]
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
-    pub(crate) guard_window: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) times: LockTimes,
     /// Exit with 1 for any finding: also for warnings, and for what could not be checked
     #[arg(long)]
     pub(crate) strict: bool,
@@ -112,7 +102,7 @@ pub(crate) struct Break {
 /// Two different lists can both have a quorum, so clients of the later list get no locks. The list given here only says which
 /// nodes to ask; it is not registered. Listing clients needs the right +scan.
 ///
-/// Exits with 0 if at most one list is in use, with 78 if there are more, with 69 if no node could be asked.
+/// Exits with 0 if at most one list is in use, with 78 if there are lists of different nodes, with 69 if no node could be asked.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_MEMBERS)]
 pub(crate) struct Members {

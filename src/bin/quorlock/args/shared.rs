@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::times::{LockTimes, Wait, duration};
+
 /// The nodes, and how to connect to them.
 #[derive(Clone, Debug, Args)]
 #[group(id = "nodes", multiple = true)]
@@ -26,7 +28,7 @@ pub(crate) struct Nodes {
     #[arg(long, value_name = "COMMAND", env = "QUORLOCK_CREDENTIALS_COMMAND")]
     pub(crate) credentials_command: Option<String>,
     /// How long to wait until a quorum of nodes is connected
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_CONNECT_TIMEOUT", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_CONNECT_TIMEOUT", default_value = "5s", value_parser = duration)]
     pub(crate) connect_timeout: Duration,
     /// The CAs (PEM) to trust for rediss://, instead of the system's. TLS files are read anew for each connection
     #[cfg(feature = "tls")]
@@ -60,9 +62,8 @@ pub(crate) struct Existing {
 /// How to acquire a lock.
 #[derive(Debug, Args)]
 pub(crate) struct Locking {
-    /// The TTL, from 40ms (acquire: 10ms) to 365days: how long the lock stays held after a crash of this machine
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = humantime::parse_duration)]
-    pub(crate) ttl: Duration,
+    #[command(flatten)]
+    pub(crate) times: LockTimes,
     /// How long to wait for the lock: a duration, or "forever" (for a holder or the restart guard, not for an outage)
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_WAIT", default_value = "10s", value_parser = Wait::parse)]
     pub(crate) wait: Wait,
@@ -84,41 +85,9 @@ pub(crate) struct Locking {
     )]
     pub(crate) key_prefix: String,
     /// Acquire the lock without a fencing token, as other Redlock clients do. QUORLOCK_FENCING_TOKEN is then not set
-    #[arg(long, env = "QUORLOCK_NO_FENCING")]
+    #[arg(long, env = "QUORLOCK_NO_FENCING", conflicts_with = "counter_retention")]
     pub(crate) no_fencing: bool,
-    /// How long the nodes keep the counter of the fencing tokens, before it starts again from their clocks: at least ten TTLs and
-    /// 5s, or "forever" [default: 24h, or ten TTLs if that is more]
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_COUNTER_RETENTION", conflicts_with = "no_fencing", value_parser = retention)]
-    pub(crate) counter_retention: Option<Duration>,
-    /// How long a node gives no locks after its memory began: this time, at least the TTL, and up to 5s more. Set it to the
-    /// longest TTL that any client uses on these nodes [default: 30s]
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = humantime::parse_duration)]
-    pub(crate) guard_window: Option<Duration>,
     /// Use nodes whose memory has just begun, although they may have forgotten locks that are still held
     #[arg(long, conflicts_with = "guard_window")]
     pub(crate) no_restart_guard: bool,
-}
-
-/// How long to wait for a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    Within(Duration),
-    Forever,
-}
-
-impl Wait {
-    fn parse(text: &str) -> Result<Wait, humantime::DurationError> {
-        match text {
-            "forever" => Ok(Wait::Forever),
-            text => humantime::parse_duration(text).map(Wait::Within),
-        }
-    }
-}
-
-/// Parses how long counters are kept.
-fn retention(text: &str) -> Result<Duration, humantime::DurationError> {
-    match text {
-        "forever" => Ok(Duration::MAX),
-        text => humantime::parse_duration(text),
-    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::times::{duration, ttl, within};
 use super::{Nodes, OTHER_NODES};
 use crate::exit;
 
@@ -28,7 +29,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", conflicts_with_all = OTHER_NODES)]
     pub(crate) testbed: Option<usize>,
     /// How long each measurement takes, from 1ms to 1day
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = measured)]
     pub(crate) duration: Duration,
     /// How many tasks acquire locks at once, each its own: a measurement for each number, from 1 to 10000, and always for 1
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8,64,256", value_parser = number(1, 10_000))]
@@ -37,10 +38,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value = "8", value_parser = number(2, 10_000))]
     pub(crate) waiters: usize,
     /// How long each of them holds it: less than --duration. Timers add about a millisecond
-    #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = duration)]
     pub(crate) hold: Duration,
     /// The TTL of your locks, from 10ms to 365days. A node may take a tenth of it to answer. (Here, locks have 10s at most)
-    #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = ttl)]
     pub(crate) ttl: Duration,
     /// The prefix of the locks' keys
     #[arg(
@@ -56,6 +57,15 @@ pub(crate) struct Bench {
     /// Also draw the results into this file, whose name ends in .svg
     #[arg(long, value_name = "FILE")]
     pub(crate) chart: Option<PathBuf>,
+}
+
+/// Parses how long a measurement takes.
+fn measured(text: &str) -> Result<Duration, String> {
+    within(
+        text,
+        Duration::from_millis(1)..=Duration::from_secs(86_400),
+        "1ms to 1day",
+    )
 }
 
 /// Returns a parser of numbers from `least` to `most`.
