@@ -1,7 +1,7 @@
 # Start with `make demo` and `make test`. Both install missing servers.
 
 CARGO ?= cargo
-SUITE := --features cli,testbed,tls,serde,simulation
+SUITE := --features cli,metrics,testbed,tls,serde,simulation
 
 .PHONY: help demo demo-fencing test matrix model simulate fairness ordering chaos resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
 

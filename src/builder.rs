@@ -19,6 +19,7 @@ use crate::redis::{
 };
 use crate::redlock::Redlock;
 use crate::sys::clock::{self, Clock, Slept};
+use crate::sys::metrics;
 use crate::sys::runtime::Runtime;
 use quorum_wait::wait_for_quorum;
 
@@ -328,6 +329,7 @@ impl RedlockBuilder {
     /// Connects as [`connect_without_quorum`](Self::connect_without_quorum) does. Once a quorum is up, the other nodes have
     /// `grace` to answer.
     async fn open(self, grace: Duration) -> Result<(Redlock, Option<ConnectError>), ConnectError> {
+        metrics::describe();
         let runtime = Runtime::current_with_io()?;
         let timeout = self.connect_timeout;
         if timeout.is_zero() || timeout > MAX_CONNECT_TIMEOUT {
@@ -365,6 +367,7 @@ impl RedlockBuilder {
             timeout,
             window: defaults.guard_window,
             longest_ttl: defaults.longest_ttl,
+            guard: settings.guard,
             participation: self.participation,
             client,
         };

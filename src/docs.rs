@@ -41,6 +41,8 @@ pub mod design {}
 pub mod guarantees {}
 #[doc = include_str!("../docs/logging.md")]
 pub mod logging {}
+#[doc = include_str!("../docs/metrics.md")]
+pub mod metrics {}
 #[doc = include_str!("../docs/operating.md")]
 pub mod operating {}
 #[doc = include_str!("../docs/recipes.md")]

@@ -1,6 +1,7 @@
 //! The check of fencing tokens, for data in the process.
 
 use crate::protocol::token::FencingToken;
+use crate::sys::metrics;
 
 /// Refuses writes to one resource once a newer holder has written. It checks [`FencingToken`]s for data that a process keeps
 /// itself, in memory or in a file.
@@ -81,7 +82,10 @@ impl FenceGate {
     /// [`StaleToken`] if a larger token was admitted before. The gate stays as it was.
     pub fn admit(&mut self, token: FencingToken) -> Result<(), StaleToken> {
         match self.highest {
-            Some(seen) if token < seen => Err(StaleToken { token, seen }),
+            Some(seen) if token < seen => {
+                metrics::count_stale_write();
+                Err(StaleToken { token, seen })
+            }
             _ => {
                 self.highest = Some(token);
                 Ok(())

@@ -57,4 +57,5 @@ pub use redis::{Credentials, CredentialsProvider, NodeConfig, NodeList, Registra
 #[cfg(feature = "tls")]
 pub use redis::{TlsError, TlsOptions};
 pub use redlock::{LockRequest, NodeStatus, Redlock};
+pub use sys::metrics::count_stale_write;
 pub use votes::{NodeVote, Votes};

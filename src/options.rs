@@ -6,6 +6,7 @@ use std::time::Duration;
 pub use crate::protocol::backoff::Backoff;
 pub use crate::protocol::validity::Drift;
 use crate::protocol::validity::validity;
+use crate::sys::metrics::Label;
 
 /// Longest resource name, in bytes of UTF-8.
 pub const MAX_RESOURCE_BYTES: usize = 1_024;
@@ -149,13 +150,13 @@ pub enum ConfigError {
     },
     /// The counter retention is out of bounds.
     #[error(
-        "a counter retention of {retention:?} is out of bounds: use at least {least:?} (ten times the TTL, and 5 s) and at most \
-         3,650 days, or Duration::MAX for ever"
+        "a counter retention of {retention:?} is out of bounds: use at least {least:?} (ten TTLs of this length, \
+         or 5 s if that is more), and at most 3,650 days, or for ever"
     )]
     Retention {
         /// The given value.
         retention: Duration,
-        /// The shortest retention: ten times the TTL, and 5 s.
+        /// The shortest retention: ten TTLs, or 5 s if that is more.
         least: Duration,
     },
     /// The restart guard's window is out of bounds.
@@ -228,6 +229,8 @@ pub(crate) struct LockOptions {
     /// The longest TTL of a lock. Nodes that may have forgotten locks are left out for that long (W).
     pub(crate) longest_ttl: Duration,
     pub(crate) backoff: Backoff,
+    /// The label of metrics and of the log.
+    pub(crate) label: Label,
 }
 
 impl Default for LockOptions {
@@ -246,6 +249,7 @@ impl Default for LockOptions {
             guard_window: DEFAULT_GUARD_WINDOW,
             longest_ttl: MAX_TTL,
             backoff: Backoff::default(),
+            label: None,
         }
     }
 }
@@ -268,6 +272,7 @@ pub(crate) struct LockSettings {
     pub(crate) retention: Option<Duration>,
     /// A node that may have forgotten locks of this time gives none (R2). `None`: every node does.
     pub(crate) guard: Option<Duration>,
+    pub(crate) label: Label,
 }
 
 impl LockSettings {
@@ -338,6 +343,7 @@ impl LockOptions {
             fencing: self.fencing,
             retention: self.retention(ttl)?,
             guard: self.restart_guard.then_some(self.longest_ttl),
+            label: self.label,
         })
     }
 

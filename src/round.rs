@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::node::{Answer, Fault, Node, Nodes, Reply, Request};
 use crate::protocol::quorum::{Tally, Verdict, Vote};
 use crate::sys::clock::Moment;
+use crate::sys::metrics;
 use crate::sys::timer::sleep_until;
 use crate::votes::{NodeVote, Votes, vote};
 
@@ -258,6 +259,9 @@ impl Round {
     fn record(&mut self, number: usize, answer: Answer) {
         if self.answers[number].is_none() {
             self.tally.record(vote(&answer));
+            if let Err(fault) = &answer {
+                metrics::fault(self.nodes[number].name(), fault.kind());
+            }
             self.answers[number] = Some(answer);
             self.context.observe_clock(number, &*self.nodes[number]);
         }

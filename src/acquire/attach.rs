@@ -51,7 +51,12 @@ impl Attach<'_> {
         let (holder, slot) = self.queues.got(id, round.round_trip());
         claim.take_over(Some(Arc::new(holder)));
         let (resource, token) = (self.detached.resource.clone(), self.detached.token);
-        claim.hold(spans::hold(&Span::current(), &resource, token.map(u64::from)));
+        claim.hold(spans::hold(
+            &Span::current(),
+            &resource,
+            settings.label,
+            token.map(u64::from),
+        ));
         let taken = Taken::now(1, began.elapsed());
         let state = LeaseState::new(resource, settings, votes, token, expiries, claim, taken);
         Ok(start(state, slot))

@@ -8,6 +8,7 @@ use crate::node::{Action, Answer, Fault, Reply, Request};
 use crate::options::LockSettings;
 use crate::protocol::fencing::{Certification, Ruling};
 use crate::protocol::token::FencingToken;
+use crate::sys::metrics;
 use crate::votes::Votes;
 
 /// Has a quorum certify a fencing token for the grants that the acquire got. Returns the token, and what each node has said last;
@@ -45,6 +46,9 @@ pub(super) async fn certify(claim: &mut Claim, settings: &LockSettings) -> (Opti
             Ruling::Never => break None,
             Ruling::Raise(token) => {
                 if target != Some(token) {
+                    if target.is_none() {
+                        metrics::token_raised(settings.label);
+                    }
                     target = Some(token);
                     timer.set(acquire.until(until.min(Instant::now() + budget)));
                 }

@@ -7,6 +7,7 @@ pub(crate) mod attach;
 mod certify;
 mod split_vote;
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::node::Nodes;
 use crate::options::LockSettings;
 use crate::protocol::quorum::Verdict;
 use crate::round::may_retry;
+use crate::sys::metrics::{self, Label, Pending, Present};
 use crate::sys::{millis, spans};
 use crate::votes::Votes;
 use crate::waiting::{FrontWaiter, HolderSlot, LocalLease, QueueId, Queues, Retry, Ticket};
@@ -45,11 +47,12 @@ pub(crate) struct Acquire {
 impl Acquire {
     /// Acquires the lock, or waits for it as long as its settings say, and logs the outcome.
     pub(crate) fn run(self, is_queued: bool) -> BoxFuture<'static, Result<Lease, AcquireError>> {
-        let span = spans::acquire(&self.resource);
+        let label = self.settings.label;
+        let span = spans::acquire(&self.resource, label);
         match is_queued {
-            true => logged(self.queued(), span),
+            true => reported(self.queued(), label, span),
             // A single attempt does not queue.
-            false => logged(self.once(), span),
+            false => reported(self.once(), label, span),
         }
     }
 
@@ -67,7 +70,17 @@ impl Acquire {
     async fn queued(mut self) -> Result<Lease, AcquireError> {
         let context = self.cleanup.context().clone();
         let mut ticket = self.queues.enter(self.queue_id());
-        let in_front = ticket.wait_for_front(self.retry.end(), &context.runtime).await;
+        let mut waits = None;
+        let in_front = {
+            let mut turn = pin!(ticket.wait_for_front(self.retry.end(), &context.runtime));
+            match turn.as_mut().now_or_never() {
+                Some(in_front) => in_front,
+                None => {
+                    waits = Some(Present::waiter(self.settings.label));
+                    turn.await
+                }
+            }
+        };
         if !in_front {
             return self.final_attempt(&ticket).await;
         }
@@ -92,6 +105,7 @@ impl Acquire {
             let Some(moment) = moment else {
                 return Err(self.failed(failure));
             };
+            waits.get_or_insert_with(|| Present::waiter(self.settings.label));
             front.refused(&failure.votes, failure.round_trip);
             front.wait(moment, &mut self.retry).await;
         }
@@ -175,7 +189,7 @@ impl Acquire {
     }
 
     async fn attempt_once(&self) -> Result<Lease, AttemptFailure> {
-        let span = spans::attempt();
+        let (span, began) = (spans::attempt(), Instant::now());
         let judging = span.in_scope(|| {
             self.judge(Claim::acquire(
                 &self.nodes,
@@ -185,7 +199,9 @@ impl Acquire {
             ))
         });
         // Boxed: a waiter has no room for an attempt while it makes none.
-        judging.boxed().inspect(log_attempt).instrument(span).await
+        let outcome = judging.boxed().instrument(span.clone()).await;
+        span.in_scope(|| report_attempt(&outcome, self.settings.label, began.elapsed()));
+        outcome
     }
 
     /// Waits for the verdict on an attempt.
@@ -245,7 +261,13 @@ impl Acquire {
         if !settings.min_hold.is_zero() {
             claim.keep_for(settings.min_hold);
         }
-        claim.hold(spans::hold(&self.caller, &self.resource, token.map(u64::from)));
+        let token_value = token.map(u64::from);
+        claim.hold(spans::hold(
+            &self.caller,
+            &self.resource,
+            settings.label,
+            token_value,
+        ));
         let taken = Taken::now(self.retry.attempts() + 1, self.retry.waited());
         let state = LeaseState::new(
             self.resource.clone(),
@@ -294,14 +316,21 @@ impl Acquire {
     }
 }
 
-fn logged<F>(acquiring: F, span: Span) -> BoxFuture<'static, Result<Lease, AcquireError>>
+/// Logs and counts the outcome of an acquire, in its span.
+fn reported<F>(acquiring: F, label: Label, span: Span) -> BoxFuture<'static, Result<Lease, AcquireError>>
 where
     F: Future<Output = Result<Lease, AcquireError>> + Send + 'static,
 {
-    acquiring.inspect(log).instrument(span).boxed()
+    let counted = async move {
+        let pending = Pending::acquire(label);
+        let outcome = acquiring.await;
+        pending.ended(outcome.as_ref().map_or_else(AcquireError::kind, |_| "acquired"));
+        log(&outcome);
+        outcome
+    };
+    counted.instrument(span).boxed()
 }
 
-/// Logs the outcome of an acquire, in its span.
 fn log(outcome: &Result<Lease, AcquireError>) {
     let span = Span::current();
     match outcome {
@@ -324,12 +353,13 @@ fn log(outcome: &Result<Lease, AcquireError>) {
     }
 }
 
-/// Logs the outcome of an attempt, in its span.
-fn log_attempt(outcome: &Result<Lease, AttemptFailure>) {
+/// Logs and counts the outcome of an attempt, in its span.
+fn report_attempt(outcome: &Result<Lease, AttemptFailure>, label: Label, took: Duration) {
     let (outcome, votes) = match outcome {
         Ok(lease) => ("acquired", lease.votes()),
         Err(failure) => (failure.kind.name(), &failure.votes),
     };
+    metrics::attempt(label, outcome, took);
     let (yes, no, faults) = (votes.yes(), votes.no(), votes.faults());
     Span::current()
         .record("outcome", outcome)

@@ -16,7 +16,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use futures_util::future::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
@@ -24,6 +23,7 @@ use crate::error::{ExtendError, Lost, ReleaseOutcome};
 use crate::node::OwnerToken;
 use crate::options::ConfigError;
 use crate::protocol::token::FencingToken;
+use crate::sys::metrics::{self, Pending};
 use crate::sys::spans;
 use crate::votes::Votes;
 pub use detached::{DetachedLease, NotAHandle};
@@ -78,15 +78,16 @@ impl Lease {
     pub async fn release(self) -> ReleaseOutcome {
         let state = &self.handle.state;
         // Without a claim, the lease was lost, and its keys are being deleted since.
+        let pending = Pending::release(state.settings.label);
         let Some(claim) = state.end() else {
+            pending.ended(ReleaseOutcome::AlreadyGone.kind());
             return ReleaseOutcome::AlreadyGone;
         };
         let span = spans::release(claim.span());
-        claim
-            .release()
-            .inspect(|outcome| log_release(state, outcome))
-            .instrument(span)
-            .await
+        let outcome = claim.release().instrument(span.clone()).await;
+        pending.ended(outcome.kind());
+        span.in_scope(|| report_release(state, &outcome));
+        outcome
     }
 
     /// Keeps the lock for at least this time, as [`LockRequest::min_hold`](crate::LockRequest::min_hold) does. For work that may turn
@@ -112,6 +113,7 @@ impl Lease {
     pub fn detach(self) -> Option<DetachedLease> {
         let state = &self.handle.state;
         state.end()?.detach();
+        metrics::released(state.settings.label, "detached");
         Some(DetachedLease {
             resource: state.resource.clone(),
             owner: state.owner,
@@ -134,6 +136,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let state = &self.handle.state;
         if let Some(claim) = state.end() {
+            metrics::released(state.settings.label, "dropped");
             let _entered = claim.span().enter();
             tracing::debug!(
                 held_ms = state.held_ms(),
@@ -144,7 +147,7 @@ impl Drop for Lease {
 }
 
 /// Logs the outcome of a release, in its span.
-fn log_release(state: &LeaseState, outcome: &ReleaseOutcome) {
+fn report_release(state: &LeaseState, outcome: &ReleaseOutcome) {
     Span::current().record("outcome", outcome.kind());
     match outcome {
         ReleaseOutcome::Released => tracing::debug!(held_ms = state.held_ms(), "released"),
@@ -152,6 +155,7 @@ fn log_release(state: &LeaseState, outcome: &ReleaseOutcome) {
         ReleaseOutcome::AlreadyGone => {
             let (resource, held_ms) = (&*state.resource, state.held_ms());
             tracing::warn!(resource, held_ms, "gone before it was released");
+            metrics::lost(state.settings.label, "gone");
         }
         ReleaseOutcome::Uncertain(votes) => {
             tracing::debug!(held_ms = state.held_ms(), cause = %votes, "release not confirmed");

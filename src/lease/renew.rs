@@ -14,7 +14,7 @@ use crate::node::Reply;
 use crate::protocol::quorum::Standing;
 use crate::round::Round;
 use crate::sys::clock::Moment;
-use crate::sys::{millis, spans};
+use crate::sys::{metrics, millis, spans};
 
 /// Renews a lease. Returns the moment before the extension was sent, from which the new TTL counts (E1).
 ///
@@ -36,6 +36,7 @@ fn log(lease: &LeaseState, outcome: &Result<Moment, ExtendError>) {
         Err(ExtendError::Lost(_) | ExtendError::Released) => "ended",
     };
     Span::current().record("outcome", name);
+    metrics::renewal(lease.settings.label, name);
     let fails = matches!(outcome, Err(ExtendError::NoQuorum { .. }));
     let failed = lease.renewal_fails.swap(fails, Relaxed);
     match outcome {

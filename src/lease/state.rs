@@ -18,6 +18,7 @@ use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
 use crate::round::{NodeBaseline, Outstanding, Round, may_retry};
 use crate::sys::clock::{LeaseCount, Moment};
+use crate::sys::metrics::{self, Present};
 use crate::sys::millis;
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
@@ -49,7 +50,7 @@ pub(crate) struct LeaseState {
     /// Whether the log says that renewals fail.
     pub(super) renewal_fails: AtomicBool,
     /// Keeps the clock watched until the lease ends.
-    lease_count: Mutex<Option<LeaseCount>>,
+    lease_count: Mutex<Option<(LeaseCount, Present)>>,
 }
 
 /// The attempts and the time that a lease took to acquire.
@@ -118,7 +119,10 @@ impl LeaseState {
             claim: Mutex::new(Some(claim)),
             jumps: context.clock.jumps(),
             renewal_fails: AtomicBool::new(false),
-            lease_count: Mutex::new(Some(context.clock.count_lease())),
+            lease_count: Mutex::new(Some((
+                context.clock.count_lease(),
+                Present::lease(settings.label),
+            ))),
             state: watch::Sender::new(State {
                 phase: Phase::Held,
                 deadline,
@@ -331,6 +335,8 @@ impl LeaseState {
     /// Takes in a node's answer to that.
     pub(crate) fn healed(&self, node: usize, answer: &Answer) {
         let (resource, node_name) = (&*self.resource, &**self.nodes[node].name());
+        let is_set = matches!(answer, Ok(Reply::Granted { .. }));
+        metrics::heal(if is_set { "set" } else { "not_set" });
         match answer {
             Ok(Reply::Granted { .. }) => tracing::info!(resource, node = node_name, "key set again"),
             other => tracing::debug!(resource, node = node_name, answer = ?other, "key not set again"),
@@ -384,6 +390,7 @@ impl LeaseState {
         let span = self.span();
         if self.leave_held(Phase::Lost(lost.clone())) {
             let (resource, reason, held_ms) = (&*self.resource, lost.reason.kind(), self.held_ms());
+            metrics::lost(self.settings.label, reason);
             span.in_scope(|| tracing::warn!(resource, reason, held_ms, cause = %lost.reason, "lease lost"));
             // Deletes the keys at once (A6).
             drop(self.take_claim());
@@ -416,13 +423,17 @@ impl LeaseState {
     /// Ends the lease. Returns whether this call did; false if it had ended already.
     fn leave_held(&self, end: Phase) -> bool {
         lock(&self.lease_count).take();
-        self.state.send_if_modified(|state| {
+        let has_ended = self.state.send_if_modified(|state| {
             let held = matches!(state.phase, Phase::Held);
             if held {
                 state.phase = end;
             }
             held
-        })
+        });
+        if has_ended {
+            metrics::held(self.settings.label, self.now().since(self.started));
+        }
+        has_ended
     }
 
     /// Takes the claim out, so that it is dropped, which sends requests, without the lock.

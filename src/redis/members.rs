@@ -34,6 +34,7 @@ pub(super) struct Members {
     nodes: Vec<Member>,
     registrar: Registrar,
     longest_ttl: Duration,
+    guard: Option<Duration>,
     period: Duration,
     participation: Participation,
     clock: Clock,
@@ -69,6 +70,7 @@ impl Members {
             nodes,
             registrar: Registrar::new(&settings.prefix, settings.client.clone()),
             longest_ttl: settings.longest_ttl,
+            guard: settings.guard,
             period,
             participation: settings.participation,
             clock,
@@ -99,6 +101,8 @@ impl Members {
                 true => self.register().await,
                 false => None,
             };
+            let measure = |node: &Member| node.pipeline.measure(self.guard);
+            self.nodes.iter().for_each(measure);
             // Two to four times in a period, so that one look may fail or take long.
             let pause = self.period.mul_f64(0.25 + fastrand::f64() / 4.0);
             // When the last unsettled node settles, another look is needed before it gives locks.

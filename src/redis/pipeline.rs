@@ -23,6 +23,7 @@ use super::resp::Value;
 use super::time::ServerTime;
 use crate::node::{Action, Fault, NodeState, Reply, Request};
 use crate::protocol::memory::MemoryId;
+use crate::sys::metrics::NodeMeter;
 use crate::sys::mutex::lock;
 use state::{LONG_QUEUE, State};
 
@@ -37,6 +38,7 @@ pub(super) struct Pipeline {
     status: watch::Sender<NodeState>,
     doubted: watch::Sender<bool>,
     time: Arc<ServerTime>,
+    meter: NodeMeter,
 }
 
 impl Pipeline {
@@ -47,6 +49,7 @@ impl Pipeline {
             epoch: AtomicU64::new(0),
             status: watch::Sender::new(NodeState::Connecting),
             doubted: watch::Sender::new(false),
+            meter: NodeMeter::new(time.node()),
             time,
         }
     }
@@ -194,6 +197,9 @@ impl Pipeline {
             state.in_flight.pop_front()
         };
         self.set_doubted(false);
+        if let Some(call) = pending.as_ref().filter(|pending| pending.is_call()) {
+            self.meter.answered(call.sent.elapsed());
+        }
         match pending.map(|pending| pending.sent_as) {
             Some(Sent::Call(call)) => self.send_again(link, call.finish(link, reply)?),
             Some(Sent::Command(asked)) => drop(asked.send(reply.into_result())),
@@ -317,7 +323,7 @@ impl Pipeline {
         };
         self.set_doubted(false);
         if is_known {
-            self.status.send_replace(NodeState::Up { warnings });
+            self.set_status(NodeState::Up { warnings });
         }
         let replaced = "no answer, and another connection has taken its place";
         lost.into_iter()
@@ -341,13 +347,13 @@ impl Pipeline {
             state.admission = admission;
             warnings
         };
-        self.status.send_replace(NodeState::Up { warnings });
+        self.set_status(NodeState::Up { warnings });
     }
 
     /// Records that this client could not register on the node, which is then down unless its memory was admitted before.
     pub(super) fn not_admitted(&self, fault: &Fault) {
         if !self.state().admission.registered {
-            self.status.send_replace(NodeState::Down(fault.clone()));
+            self.set_status(NodeState::Down(fault.clone()));
         }
     }
 
@@ -371,7 +377,7 @@ impl Pipeline {
         };
         drop(closed);
         self.set_doubted(false);
-        self.status.send_replace(NodeState::Down(fault.clone()));
+        self.set_status(NodeState::Down(fault.clone()));
         let closed = match fault {
             Fault::Protocol { .. } => fault.clone(),
             _ => lost_for("closed before the answer"),
@@ -411,6 +417,20 @@ impl Pipeline {
 
     pub(super) fn time(&self) -> &Arc<ServerTime> {
         &self.time
+    }
+
+    fn set_status(&self, state: NodeState) {
+        self.meter.up(matches!(state, NodeState::Up { .. }));
+        self.status.send_replace(state);
+    }
+
+    /// Measures what was found out about the node.
+    pub(super) fn measure(&self, guard: Option<Duration>) {
+        let left_out = self.left_out(guard);
+        let gives_locks = left_out.is_none() && matches!(*self.status.borrow(), NodeState::Up { .. });
+        let remaining = left_out.and_then(|fault| fault.gives_locks_in());
+        self.meter
+            .looked_at(gives_locks, remaining.unwrap_or_default(), self.clock());
     }
 
     pub(super) fn status(&self) -> &watch::Sender<NodeState> {

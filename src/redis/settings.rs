@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) window: Duration,
     /// How long nodes that may have forgotten locks are left out (W).
     pub(crate) longest_ttl: Duration,
+    /// The same, for this client's own locks. `None`: the restart guard is off.
+    pub(crate) guard: Option<Duration>,
     pub(crate) participation: Participation,
     pub(crate) client: LocalClient,
 }

@@ -31,6 +31,10 @@ impl ServerTime {
         }
     }
 
+    pub(super) fn node(&self) -> &Arc<str> {
+        &self.node
+    }
+
     /// Returns our time.
     pub(super) fn now(&self) -> i64 {
         self.micros(self.clock.now())

@@ -88,6 +88,13 @@ impl LockRequest {
         self
     }
 
+    /// Adds a label to this request's metrics and to its spans in the log, such as `invoices` for the locks of all invoices. A
+    /// constant, because a label for each resource would be too many.
+    pub fn label(mut self, label: &'static str) -> Self {
+        self.options.label = Some(label);
+        self
+    }
+
     /// Sets whether the lease gets a [fencing token](LeaseHandle::fencing_token). On by default; `false` counts nothing.
     ///
     /// All users of a resource should agree: a lease without a token is not ordered with the others.

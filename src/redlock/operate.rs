@@ -10,6 +10,7 @@ use crate::inspect::{Inspection, Inspector, Locks};
 use crate::lease::{DetachedLease, Lease};
 use crate::node::{Fault, Holder, OwnerToken};
 use crate::options::{self, ConfigError, LockOptions};
+use crate::sys::metrics::Pending;
 use crate::votes::Votes;
 
 impl Redlock {
@@ -108,7 +109,11 @@ impl Redlock {
     /// # Cancel safety
     /// If the future is dropped, the release goes on in the background.
     pub async fn release_detached(&self, detached: &DetachedLease) -> Result<ReleaseOutcome, ConfigError> {
-        Ok(self.detached(detached)?.release().await)
+        let release = self.detached(detached)?;
+        let pending = Pending::release(None);
+        let outcome = release.release().await;
+        pending.ended(outcome.kind());
+        Ok(outcome)
     }
 
     fn detached<'a>(&'a self, detached: &'a DetachedLease) -> Result<Attach<'a>, ConfigError> {

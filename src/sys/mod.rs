@@ -1,8 +1,9 @@
-//! Every part builds on what the machine and the runtime provide here: clocks, timers, mutexes, spans of the log.
+//! Every part builds on what the machine and the runtime provide here: clocks, timers, mutexes, spans of the log, metrics.
 //!
 //! Entry points: [`clock::Clock`], [`timer::sleep_until`], [`runtime::Runtime`]. Nothing here knows of locks or nodes.
 
 pub(crate) mod clock;
+pub(crate) mod metrics;
 pub(crate) mod mutex;
 pub(crate) mod running_calls;
 pub(crate) mod runtime;

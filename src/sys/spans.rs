@@ -6,9 +6,11 @@
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
 
+use super::metrics::Label;
+
 /// From the call until the lock is acquired, or not.
-pub(crate) fn acquire(resource: &str) -> Span {
-    info_span!(target: "quorlock::acquire", "acquire", resource, outcome = Empty, attempts = Empty, wait_ms = Empty)
+pub(crate) fn acquire(resource: &str, label: Label) -> Span {
+    info_span!(target: "quorlock::acquire", "acquire", resource, label, outcome = Empty, attempts = Empty, wait_ms = Empty)
 }
 
 /// One attempt: a part of the present span.
@@ -18,8 +20,8 @@ pub(crate) fn attempt() -> Span {
 
 /// From the attempt that acquired the lock until the lease has ended: a part of the caller's span. It does not show the owner
 /// token, with which a reader of the log could delete the lock.
-pub(crate) fn hold(caller: &Span, resource: &str, token: Option<u64>) -> Span {
-    info_span!(target: "quorlock::lease", parent: caller, "hold", resource, token)
+pub(crate) fn hold(caller: &Span, resource: &str, label: Label, token: Option<u64>) -> Span {
+    info_span!(target: "quorlock::lease", parent: caller, "hold", resource, label, token)
 }
 
 /// One renewal or extension.

@@ -26,7 +26,9 @@ pub(crate) const TABLES: &str = "
         ended    BIGINT,           -- when its holder released it, or learned that it was lost
         ending   TEXT              -- how it ended
     );
-    CREATE TABLE failures (reason TEXT NOT NULL, faults TEXT[] NOT NULL);
+    CREATE TABLE failures (worker BIGINT NOT NULL, reason TEXT NOT NULL, faults TEXT[] NOT NULL);
+    -- What processes that ended in order have counted.
+    CREATE TABLE counted (worker BIGINT NOT NULL, what TEXT NOT NULL, count BIGINT NOT NULL);
     -- Accepts tokens that are not smaller than the largest so far. A write reads and writes in one transaction.
     CREATE TABLE fenced (resource INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL);
     -- Accepts every write: the value that was read before, plus one.
@@ -56,7 +58,7 @@ const REFUSED_IN_TIME: &str =
 const SEEN: &str = "UPDATE leases SET seen = $2, until = $3 WHERE id = $1";
 const ENDS: &str = "UPDATE leases SET ended = $2 WHERE id = $1";
 const ENDED: &str = "UPDATE leases SET ending = $2 WHERE id = $1";
-const FAILED: &str = "INSERT INTO failures VALUES ($1, $2)";
+const FAILED: &str = "INSERT INTO failures VALUES ($1, $2, $3)";
 
 /// Returns the time in nanoseconds, on a clock that all processes share.
 pub(crate) fn now() -> i64 {
@@ -142,10 +144,10 @@ impl Journal {
         row.unwrap().get(0)
     }
 
-    pub(crate) async fn failed(&self, reason: &str, faults: &[String]) {
+    pub(crate) async fn failed(&self, worker: i64, reason: &str, faults: &[String]) {
         let failed = self
             .client
-            .execute(&self.statements.failed, &[&reason, &faults])
+            .execute(&self.statements.failed, &[&worker, &reason, &faults])
             .await;
         failed.unwrap();
     }

@@ -9,6 +9,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(feature = "metrics")]
+#[path = "../common/counted.rs"]
+mod counted;
+#[cfg(feature = "metrics")]
+mod counters;
 mod event;
 mod fault;
 mod history;
@@ -177,6 +182,8 @@ async fn trial(model: FaultModel) {
     let report = Report::make(&history, model, lasted, injected, &events, left).await;
     println!("{report}");
     report.check();
+    #[cfg(feature = "metrics")]
+    assert_eq!(counters::check(&history).await, PROCESSES);
     if model.is_guarded() && goal.includes_every_fault() {
         report.check_names();
     }

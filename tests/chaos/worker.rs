@@ -30,6 +30,8 @@ pub(crate) async fn work(task: Task) -> ExitCode {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     fastrand::seed(task.number);
+    #[cfg(feature = "metrics")]
+    let counters = crate::counters::record();
     let over = CancellationToken::new();
     let redlock = connect(&task).await;
     let mut tasks = tokio::task::JoinSet::new();
@@ -45,6 +47,8 @@ pub(crate) async fn work(task: Task) -> ExitCode {
         ended.unwrap();
     }
     redlock.shutdown().await;
+    #[cfg(feature = "metrics")]
+    crate::counters::write_down(&counters, &task).await;
     ExitCode::SUCCESS
 }
 
@@ -64,7 +68,7 @@ pub(crate) async fn intrude(task: Task) -> ExitCode {
                 Ok(redlock) => break redlock,
                 Err(error) => {
                     let reason = format!("with another list, connecting: {}", name_of(&error));
-                    journal.failed(&reason, &[]).await;
+                    journal.failed(task.number as i64, &reason, &[]).await;
                 }
             }
         };
@@ -129,7 +133,7 @@ async fn compete(task: Task, redlock: Redlock, journal: Journal, over: Cancellat
                     "with another list: "
                 };
                 let reason = format!("{list}{}", name_of(&error));
-                journal.failed(&reason, &faults(&error)).await;
+                journal.failed(worker, &reason, &faults(&error)).await;
                 sleep(Duration::from_millis(fastrand::u64(1..20))).await;
             }
         }
@@ -234,6 +238,9 @@ impl Work<'_> {
         }
         self.journal.overwrite(self.resource, read + 1).await;
         let admitted = self.journal.write(self.resource, token).await;
+        if !admitted {
+            quorlock::count_stale_write();
+        }
         // A write after the end of the lease may be refused, but not an earlier one.
         if !admitted && self.lease.is_held() {
             self.journal.refused_in_time(self.resource, token).await;

@@ -9,6 +9,9 @@ mod cancelling;
 mod certifying;
 mod cleaning;
 mod contention;
+#[cfg(feature = "metrics")]
+#[path = "../common/counted.rs"]
+mod counted;
 mod crowd;
 mod healing;
 mod jumps;
@@ -18,6 +21,8 @@ mod lock_script;
 mod log;
 mod logging;
 mod memories;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[path = "../common/node_model/mod.rs"]
 mod node_model;
 mod nodes;

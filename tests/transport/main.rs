@@ -6,10 +6,15 @@ mod announcing;
 #[path = "../common/mod.rs"]
 mod common;
 mod connections;
+#[cfg(feature = "metrics")]
+#[path = "../common/counted.rs"]
+mod counted;
 mod credentials;
 mod faults;
 #[path = "../common/log.rs"]
 mod log;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod requests;
 mod rights;
 mod silent;

@@ -24,6 +24,7 @@ async fn an_acquire_that_is_sent_again_changes_the_number_of_the_connection() {
         timeout: TEST_TIMEOUT,
         window: TEST_TIMEOUT,
         longest_ttl: TEST_TIMEOUT,
+        guard: None,
         participation: Participation::Full,
         client: LocalClient {
             id: ClientId::random(),
