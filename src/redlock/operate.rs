@@ -113,6 +113,11 @@ impl Redlock {
         let pending = Pending::release(None);
         let outcome = release.release().await;
         pending.ended(outcome.kind());
+        tracing::debug!(
+            resource = detached.resource(),
+            outcome = outcome.kind(),
+            "released by its handle"
+        );
         Ok(outcome)
     }
 

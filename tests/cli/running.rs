@@ -386,4 +386,8 @@ async fn verbose_shows_votes_and_the_release() {
         .collect();
     assert_eq!(names, ["acquired", "started", "released"]);
     assert_eq!(events[0]["nodes"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        (&events[0]["attempts"], &events[2]["renewals"]),
+        (&1.into(), &0.into())
+    );
 }

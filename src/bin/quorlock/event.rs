@@ -6,7 +6,7 @@ mod text;
 use std::time::{Duration, Instant};
 
 use quorlock::node::Reply;
-use quorlock::{FencingToken, Holder, Lost, Period, PeriodError, ReleaseOutcome, Votes};
+use quorlock::{Holder, LeaseHandle, Lost, Period, PeriodError, ReleaseOutcome, Votes};
 use serde_json::Value;
 
 /// How important an event is. The options set the least important that is printed.
@@ -30,10 +30,7 @@ pub(crate) enum Event<'a> {
         why: &'a Obstacle,
     },
     Acquired {
-        resource: &'a str,
-        votes: &'a Votes,
-        token: Option<FencingToken>,
-        valid: Duration,
+        lease: &'a LeaseHandle,
     },
     /// The period of `--once-per` is done: the command is not run.
     Done {
@@ -74,7 +71,7 @@ pub(crate) enum Event<'a> {
         why: &'a PeriodError,
     },
     Released {
-        resource: &'a str,
+        lease: &'a LeaseHandle,
         outcome: &'a ReleaseOutcome,
     },
     /// What `bench` will do to the nodes.

@@ -112,11 +112,12 @@ async fn with_nodes(
         Ok(outcome) => matches!(outcome, Outcome::Lost),
         Err(failure) => failure.code == exit::LOST,
     };
+    let handle = lease.handle();
     let released = lease.release().await;
     // A loss has been reported already.
     if !lost {
         report.event(&Event::Released {
-            resource: &arguments.resource,
+            lease: &handle,
             outcome: &released,
         });
     }
@@ -166,12 +167,7 @@ async fn lock(arguments: &Run, redlock: &Redlock, report: &Report) -> Result<Lea
         report,
     )
     .await?;
-    report.event(&Event::Acquired {
-        resource: lease.resource(),
-        votes: lease.votes(),
-        token: lease.fencing_token(),
-        valid: lease.remaining(),
-    });
+    report.event(&Event::Acquired { lease: &lease });
     Ok(lease)
 }
 

@@ -25,15 +25,11 @@ impl Event<'_> {
                     json!({"event": "waiting", "resource": resource, "reason": "no_quorum", "detail": words})
                 }
             },
-            Event::Acquired {
-                resource,
-                votes,
-                token,
-                valid,
-            } => json!({
-                "event": "acquired", "resource": resource, "fencing_token": token.map(u64::from),
-                "quorum": votes.quorum(), "nodes": nodes(votes),
-                "valid_ms": millis(*valid), "valid_until": at(Instant::now() + *valid),
+            Event::Acquired { lease } => json!({
+                "event": "acquired", "resource": lease.resource(), "fencing_token": lease.fencing_token().map(u64::from),
+                "quorum": lease.votes().quorum(), "nodes": nodes(lease.votes()),
+                "valid_ms": millis(lease.remaining()), "valid_until": at(lease.deadline()),
+                "attempts": lease.attempts(), "waited_ms": millis(lease.waited()),
             }),
             Event::Done { resource, period } => {
                 json!({"event": "done", "resource": resource, "until": time(period.end())})
@@ -73,12 +69,15 @@ impl Event<'_> {
                 let reason = if *ours { "unkillable" } else { "other_user" };
                 json!({"event": "not_stopped", "reason": reason})
             }
-            Event::Released { resource, outcome } => {
+            Event::Released { lease, outcome } => {
                 let votes = match outcome {
                     ReleaseOutcome::Uncertain(votes) => Some(votes),
                     _ => None,
                 };
-                json!({"event": "released", "resource": resource, "outcome": outcome.kind(), "nodes": votes.map(nodes)})
+                json!({
+                    "event": "released", "resource": lease.resource(), "outcome": outcome.kind(), "nodes": votes.map(nodes),
+                    "renewals": lease.renewals(),
+                })
             }
             Event::Plan {
                 keys,

@@ -24,21 +24,23 @@ impl Event<'_> {
                 }
                 Obstacle::NoQuorum(words) => format!("waiting: no quorum of nodes: {words}"),
             },
-            Event::Acquired {
-                resource,
-                votes,
-                token,
-                valid,
-            } => {
+            Event::Acquired { lease } => {
+                let votes = lease.votes();
                 let rest = match votes.outstanding() {
                     0 => String::new(),
                     outstanding => format!(" ({outstanding} not waited for)"),
                 };
+                let token = lease.fencing_token();
                 let token = token.map_or_else(String::new, |token| format!(", fencing token {token}"));
+                let waited = match lease.attempts() {
+                    1 => String::new(),
+                    attempts => format!(", waited {} ({attempts} attempts)", short(lease.waited())),
+                };
                 let (yes, all) = (votes.yes(), votes.iter().count());
                 let mut lines = vec![format!(
-                    "acquired {resource}: {yes} of {all} nodes{rest}, valid {}{token}",
-                    short(*valid)
+                    "acquired {}: {yes} of {all} nodes{rest}, valid {}{token}{waited}",
+                    lease.resource(),
+                    short(lease.remaining())
                 )];
                 lines.extend(
                     votes
@@ -114,12 +116,19 @@ impl Event<'_> {
             Event::NotStopped { ours: false } => {
                 format!("the command cannot be stopped, and goes on without the lock: {NOT_OURS}")
             }
-            Event::Released { resource, outcome } => match outcome {
-                ReleaseOutcome::Released => format!("released {resource}"),
-                ReleaseOutcome::AlreadyGone => format!(
+            Event::Released { lease, outcome } => match (outcome, lease.resource()) {
+                (ReleaseOutcome::Released, resource) => {
+                    format!(
+                        "released {resource} ({})",
+                        counted(lease.renewals() as usize, "renewal")
+                    )
+                }
+                (ReleaseOutcome::AlreadyGone, resource) => format!(
                     "the lock on {resource} was gone before its release: another client may have held it while the command ran"
                 ),
-                other => format!("{resource}: {other}; the keys that are left expire by themselves"),
+                (other, resource) => {
+                    format!("{resource}: {other}; the keys that are left expire by themselves")
+                }
             },
             Event::Plan {
                 keys,
