@@ -13,8 +13,8 @@ use crate::redis::{Registrations, examine, registrations};
 use crate::redlock::{NodeStatus, Redlock};
 use crate::sys::runtime::Runtime;
 
-/// Most locks whose expiry is looked at: some seconds.
-const MOST_LOCKS: usize = 100_000;
+/// Most locks whose expiry is looked at: about ten seconds.
+const MOST_LOCKS: usize = 10_000;
 
 /// The findings about a set of nodes. Returned by [`RedlockBuilder::check_up`].
 #[derive(Clone, Debug)]
