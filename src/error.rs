@@ -31,7 +31,7 @@ pub enum ConnectError {
     #[error("some nodes may not vote; correct them, or the list of nodes: {}", unfit(.0))]
     Misconfigured(Votes),
     /// No quorum of nodes came up in time.
-    #[error("no quorum of nodes within {}: {}", short(*.waited), missing(.votes))]
+    #[error("no quorum of nodes came up within {}: {}", short(*.waited), missing(.votes))]
     NoQuorum {
         /// How long `connect` waited.
         waited: Duration,
@@ -71,7 +71,7 @@ fn missing(votes: &Votes) -> String {
         votes.iter().count(),
         votes.quorum()
     );
-    // Each reason once: often it is the same everywhere.
+    // Lists each reason once, with its nodes.
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for vote in votes.iter() {
         let Some(Err(fault)) = &vote.answer else { continue };
@@ -304,6 +304,15 @@ pub enum LossReason {
 }
 
 impl LossReason {
+    /// All names that [`kind`](Self::kind) returns.
+    pub(crate) const KINDS: [&'static str; 5] = [
+        "not_renewed",
+        "gone",
+        "max_hold",
+        "suspended",
+        "clock_put_forward",
+    ];
+
     /// Returns the reason's name, for logs and programs: `not_renewed`, `gone`, `max_hold`, `suspended` or `clock_put_forward`.
     pub fn kind(&self) -> &'static str {
         match self {

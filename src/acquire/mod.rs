@@ -25,7 +25,7 @@ use crate::node::Nodes;
 use crate::options::LockSettings;
 use crate::protocol::quorum::Verdict;
 use crate::round::may_retry;
-use crate::sys::metrics::{self, Label, Pending, Present};
+use crate::sys::metrics::{self, GaugeGuard, Label, OutcomeGuard};
 use crate::sys::{millis, spans};
 use crate::votes::Votes;
 use crate::waiting::{FrontWaiter, HolderSlot, LocalLease, QueueId, Queues, Retry, Ticket};
@@ -62,6 +62,9 @@ impl Acquire {
             Ok(lease) => return Ok(lease),
             Err(failure) => failure,
         };
+        if failure.is_held() {
+            metrics::contended(self.settings.label);
+        }
         let _ = self.retry.next_attempt(failure.quorum(), 0);
         Err(self.failed(failure))
     }
@@ -70,13 +73,15 @@ impl Acquire {
     async fn queued(mut self) -> Result<Lease, AcquireError> {
         let context = self.cleanup.context().clone();
         let mut ticket = self.queues.enter(self.queue_id());
-        let mut waits = None;
+        let (mut waits, mut is_contended) = (None, false);
         let in_front = {
             let mut turn = pin!(ticket.wait_for_front(self.retry.end(), &context.runtime));
             match turn.as_mut().now_or_never() {
                 Some(in_front) => in_front,
                 None => {
-                    waits = Some(Present::waiter(self.settings.label));
+                    is_contended = true;
+                    metrics::contended(self.settings.label);
+                    waits = Some(GaugeGuard::waiter(self.settings.label));
                     turn.await
                 }
             }
@@ -105,7 +110,10 @@ impl Acquire {
             let Some(moment) = moment else {
                 return Err(self.failed(failure));
             };
-            waits.get_or_insert_with(|| Present::waiter(self.settings.label));
+            if failure.is_held() && !std::mem::replace(&mut is_contended, true) {
+                metrics::contended(self.settings.label);
+            }
+            waits.get_or_insert_with(|| GaugeGuard::waiter(self.settings.label));
             front.refused(&failure.votes, failure.round_trip);
             front.wait(moment, &mut self.retry).await;
         }
@@ -322,7 +330,7 @@ where
     F: Future<Output = Result<Lease, AcquireError>> + Send + 'static,
 {
     let counted = async move {
-        let pending = Pending::acquire(label);
+        let pending = OutcomeGuard::acquire(label);
         let outcome = acquiring.await;
         pending.ended(outcome.as_ref().map_or_else(AcquireError::kind, |_| "acquired"));
         log(&outcome);

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::node::{Answer, Node, OwnerToken, Reply, Request};
-use crate::sys::metrics::Present;
+use crate::sys::metrics::GaugeGuard;
 use crate::sys::mutex::lock;
 
 /// A key that may hold our owner token on one node, and so must be deleted there.
@@ -66,7 +66,7 @@ pub(super) type Deletions = Arc<Mutex<HashMap<OwnerToken, Arc<Request>>>>;
 pub(super) struct Entry {
     deletions: Deletions,
     owner: OwnerToken,
-    _present: Present,
+    _leftover: GaugeGuard,
 }
 
 impl Entry {
@@ -75,7 +75,7 @@ impl Entry {
         Entry {
             deletions: deletions.clone(),
             owner: request.owner,
-            _present: Present::leftover(),
+            _leftover: GaugeGuard::leftover(),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::error::{ExtendError, Lost, ReleaseOutcome};
 use crate::node::OwnerToken;
 use crate::options::ConfigError;
 use crate::protocol::token::FencingToken;
-use crate::sys::metrics::{self, Pending};
+use crate::sys::metrics::{self, OutcomeGuard};
 use crate::sys::spans;
 use crate::votes::Votes;
 pub use detached::{DetachedLease, NotAHandle};
@@ -78,7 +78,7 @@ impl Lease {
     pub async fn release(self) -> ReleaseOutcome {
         let state = &self.handle.state;
         // Without a claim, the lease was lost, and its keys are being deleted since.
-        let pending = Pending::release(state.settings.label);
+        let pending = OutcomeGuard::release(state.settings.label);
         let Some(claim) = state.end() else {
             pending.ended(ReleaseOutcome::AlreadyGone.kind());
             return ReleaseOutcome::AlreadyGone;
@@ -256,7 +256,7 @@ impl LeaseHandle {
 
     /// Waits until the lease is lost: at the deadline at the latest, also if no node answers. Earlier if a quorum of nodes denies
     /// the lease, which the watchdog learns with its next renewal, every third of the TTL. Of a
-    /// [break](crate::Redlock::break_lock) it learns at once; in the first second of the lease, at its end. Never returns if the
+    /// [break](crate::Redlock::break_lock) it learns at once, or with its first renewal: after a second at the latest. Never returns if the
     /// lease is released or dropped first.
     ///
     /// ```no_run

@@ -18,7 +18,7 @@ use crate::protocol::expiry::Expiries;
 use crate::protocol::token::FencingToken;
 use crate::round::{NodeBaseline, Outstanding, Round, may_retry};
 use crate::sys::clock::{LeaseCount, Moment};
-use crate::sys::metrics::{self, Present};
+use crate::sys::metrics::{self, GaugeGuard};
 use crate::sys::millis;
 use crate::sys::mutex::lock;
 use crate::sys::runtime::Runtime;
@@ -50,7 +50,7 @@ pub(crate) struct LeaseState {
     /// Whether the log says that renewals fail.
     pub(super) renewal_fails: AtomicBool,
     /// Keeps the clock watched until the lease ends.
-    lease_count: Mutex<Option<(LeaseCount, Present)>>,
+    lease_count: Mutex<Option<(LeaseCount, GaugeGuard)>>,
 }
 
 /// The attempts and the time that a lease took to acquire.
@@ -121,7 +121,7 @@ impl LeaseState {
             renewal_fails: AtomicBool::new(false),
             lease_count: Mutex::new(Some((
                 context.clock.count_lease(),
-                Present::lease(settings.label),
+                GaugeGuard::lease(settings.label),
             ))),
             state: watch::Sender::new(State {
                 phase: Phase::Held,
@@ -336,7 +336,7 @@ impl LeaseState {
     pub(crate) fn healed(&self, node: usize, answer: &Answer) {
         let (resource, node_name) = (&*self.resource, &**self.nodes[node].name());
         let is_set = matches!(answer, Ok(Reply::Granted { .. }));
-        metrics::heal(if is_set { "set" } else { "not_set" });
+        metrics::heal(if is_set { "healed" } else { "failed" });
         match answer {
             Ok(Reply::Granted { .. }) => tracing::info!(resource, node = node_name, "key set again"),
             other => tracing::debug!(resource, node = node_name, answer = ?other, "key not set again"),
@@ -431,7 +431,7 @@ impl LeaseState {
             held
         });
         if has_ended {
-            metrics::held(self.settings.label, self.now().since(self.started));
+            metrics::hold_ended(self.settings.label, self.now().since(self.started));
         }
         has_ended
     }

@@ -56,7 +56,7 @@ pub enum Fault {
     },
     /// Not all nodes could be told which list of nodes this client uses, so clients with another list get a moment to be met:
     /// the node gives no locks until then.
-    #[error("this client is new, and a client with another list of nodes may not know of it yet: gives no locks for another {}", seconds(*remaining))]
+    #[error("this client is new, and a client with another list of nodes may not know of it yet: the node gives it no locks for another {}", seconds(*remaining))]
     Unsettled {
         /// Until then.
         remaining: Duration,

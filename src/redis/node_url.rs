@@ -33,7 +33,7 @@ pub(super) fn read(text: &str) -> Result<Config, ConfigError> {
         1 => {}
         _ => {
             return Err(wrong(
-                "these are several; separate them by commas or blanks".into(),
+                "this is more than one URL; separate URLs by commas or blanks, and write %2F for a '/' in a password".into(),
             ));
         }
     }
@@ -72,7 +72,11 @@ fn over_tcp(text: &str, url: &Url, tls: bool) -> Result<Config, String> {
     refuse_fragment(url)?;
     let database = match url.path().trim_matches('/') {
         "" => None,
-        path if path.contains('@') => return Err(format!("the database is not a number; {ENCODED}")),
+        path if path.contains('@') => {
+            return Err(format!(
+                "the part after the '/' is not the number of a database; {ENCODED}"
+            ));
+        }
         number => Some(database(number)?),
     };
     let username = Some(decoded(url.username())?).filter(|name| !name.is_empty());
@@ -161,7 +165,7 @@ fn refuse_fragment(url: &Url) -> Result<(), String> {
 
 fn database(text: &str) -> Result<u8, String> {
     text.parse()
-        .map_err(|_| "the database, behind the '/', is not a number from 0 to 255".into())
+        .map_err(|_| "the part after the '/' is not the number of a database, from 0 to 255".into())
 }
 
 /// Shows only well-known names: another name may be part of a password with a '?' or '&' that is not encoded.

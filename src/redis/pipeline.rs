@@ -430,7 +430,7 @@ impl Pipeline {
         let gives_locks = left_out.is_none() && matches!(*self.status.borrow(), NodeState::Up { .. });
         let remaining = left_out.and_then(|fault| fault.gives_locks_in());
         self.meter
-            .looked_at(gives_locks, remaining.unwrap_or_default(), self.clock());
+            .record_look(gives_locks, remaining.unwrap_or_default(), self.clock());
     }
 
     pub(super) fn status(&self) -> &watch::Sender<NodeState> {

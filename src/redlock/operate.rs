@@ -10,7 +10,7 @@ use crate::inspect::{Inspection, Inspector, Locks};
 use crate::lease::{DetachedLease, Lease};
 use crate::node::{Fault, Holder, OwnerToken};
 use crate::options::{self, ConfigError, LockOptions};
-use crate::sys::metrics::Pending;
+use crate::sys::metrics::OutcomeGuard;
 use crate::votes::Votes;
 
 impl Redlock {
@@ -110,14 +110,10 @@ impl Redlock {
     /// If the future is dropped, the release goes on in the background.
     pub async fn release_detached(&self, detached: &DetachedLease) -> Result<ReleaseOutcome, ConfigError> {
         let release = self.detached(detached)?;
-        let pending = Pending::release(None);
+        let pending = OutcomeGuard::release(None);
         let outcome = release.release().await;
         pending.ended(outcome.kind());
-        tracing::debug!(
-            resource = detached.resource(),
-            outcome = outcome.kind(),
-            "released by its handle"
-        );
+        tracing::debug!(target: "quorlock::lease", resource = detached.resource(), outcome = outcome.kind(), "detached lease released");
         Ok(outcome)
     }
 

@@ -27,8 +27,8 @@ mod recorder {
         metrics::histogram!(name, labels).record(took);
     }
 
-    pub(super) fn count_of_node(name: &'static str, node: &Arc<str>, kind: &'static str) {
-        metrics::counter!(name, "node" => node.clone(), "kind" => kind).increment(1);
+    pub(super) fn count_of_node(name: &'static str, node: &Arc<str>, reason: &'static str) {
+        metrics::counter!(name, "node" => node.clone(), "reason" => reason).increment(1);
     }
 }
 
@@ -44,39 +44,43 @@ mod recorder {
 
 use recorder::{add, count, count_of_node, measure};
 
-fn word(label: Label) -> (&'static str, &'static str) {
-    ("label", label.unwrap_or_default())
+fn label_pair(label: Label) -> (&'static str, &'static str) {
+    ("lock_label", label.unwrap_or_default())
 }
 
-/// Something with an outcome. It is reported when this is dropped, so that a future that is dropped is counted, too.
+/// Reports an outcome when it is dropped, so that a future that is dropped is counted, too.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct OutcomeGuard {
     label: Label,
     began: Instant,
     outcome: &'static str,
     report: fn(Label, &'static str, Duration),
 }
 
-impl Pending {
+impl OutcomeGuard {
     /// An acquire, from the call on.
-    pub(crate) fn acquire(label: Label) -> Pending {
-        Pending::new(label, "cancelled", |label, outcome, took| {
-            let labels = [("outcome", outcome), word(label)];
+    pub(crate) fn acquire(label: Label) -> OutcomeGuard {
+        OutcomeGuard::new(label, "cancelled", |label, outcome, took| {
+            let labels = [("outcome", outcome), label_pair(label)];
             count("quorlock_acquires_total", &labels);
             measure("quorlock_acquire_seconds", took, &labels);
         })
     }
 
     /// A release that somebody waits for. If nobody does any more, it goes on in the background.
-    pub(crate) fn release(label: Label) -> Pending {
-        Pending::new(label, "dropped", |label, outcome, _| released(label, outcome))
+    pub(crate) fn release(label: Label) -> OutcomeGuard {
+        OutcomeGuard::new(label, "dropped", |label, outcome, _| released(label, outcome))
     }
 
-    fn new(label: Label, unless_ended: &'static str, report: fn(Label, &'static str, Duration)) -> Pending {
-        Pending {
+    fn new(
+        label: Label,
+        default_outcome: &'static str,
+        report: fn(Label, &'static str, Duration),
+    ) -> OutcomeGuard {
+        OutcomeGuard {
             label,
             began: Instant::now(),
-            outcome: unless_ended,
+            outcome: default_outcome,
             report,
         }
     }
@@ -86,94 +90,107 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for OutcomeGuard {
     fn drop(&mut self) {
         (self.report)(self.label, self.outcome, self.began.elapsed());
     }
 }
 
-/// Counts what there is of something, until this is dropped.
+/// Adds one to a gauge until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Present(&'static str, Label);
+pub(crate) struct GaugeGuard(&'static str, Label);
 
-impl Present {
-    /// An acquire that has to wait for another holder, here or elsewhere, or for nodes.
-    pub(crate) fn waiter(label: Label) -> Present {
-        count("quorlock_contended_acquires_total", &[word(label)]);
-        Present::new("quorlock_waiting", label)
+impl GaugeGuard {
+    /// An acquire that waits: for another holder, here or elsewhere, or for nodes.
+    pub(crate) fn waiter(label: Label) -> GaugeGuard {
+        GaugeGuard::new("quorlock_waiters", label)
     }
 
     /// A lease.
-    pub(crate) fn lease(label: Label) -> Present {
-        Present::new("quorlock_leases_held", label)
+    pub(crate) fn lease(label: Label) -> GaugeGuard {
+        GaugeGuard::new("quorlock_leases_held", label)
     }
 
     /// A key that an attempt or a lease has left on a node, and that the node has not confirmed to be gone.
-    pub(crate) fn leftover() -> Present {
-        Present::new("quorlock_leftover_keys", None)
+    pub(crate) fn leftover() -> GaugeGuard {
+        GaugeGuard::new("quorlock_leftover_keys", None)
     }
 
-    fn new(name: &'static str, label: Label) -> Present {
-        add(name, 1.0, &[word(label)]);
-        Present(name, label)
+    fn new(name: &'static str, label: Label) -> GaugeGuard {
+        add(name, 1.0, &[label_pair(label)]);
+        GaugeGuard(name, label)
     }
 }
 
-impl Drop for Present {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
-        add(self.0, -1.0, &[word(self.1)]);
+        add(self.0, -1.0, &[label_pair(self.1)]);
     }
+}
+
+/// An acquire has found the lock held, here or elsewhere: counted once for each.
+pub(crate) fn contended(label: Label) {
+    count("quorlock_contended_acquires_total", &[label_pair(label)]);
 }
 
 /// One attempt has ended.
 pub(crate) fn attempt(label: Label, outcome: &'static str, took: Duration) {
-    let labels = [("outcome", outcome), word(label)];
+    let labels = [("outcome", outcome), label_pair(label)];
     count("quorlock_attempts_total", &labels);
     measure("quorlock_attempt_seconds", took, &labels);
 }
 
 /// The nodes' counters differed, so that a token took a second round of requests.
 pub(crate) fn token_raised(label: Label) {
-    count("quorlock_token_second_rounds_total", &[word(label)]);
+    count("quorlock_token_second_rounds_total", &[label_pair(label)]);
 }
 
 pub(crate) fn renewal(label: Label, outcome: &'static str) {
-    count("quorlock_renewals_total", &[("outcome", outcome), word(label)]);
+    count(
+        "quorlock_renewals_total",
+        &[("outcome", outcome), label_pair(label)],
+    );
 }
 
-/// A node that had lost the key of a lease was sent it again.
+/// The key of a lease was sent again to a node that had lost it.
 pub(crate) fn heal(outcome: &'static str) {
     count("quorlock_heals_total", &[("outcome", outcome)]);
 }
 
 /// A lease was lost: each is counted once.
 pub(crate) fn lost(label: Label, reason: &'static str) {
-    count("quorlock_leases_lost_total", &[("reason", reason), word(label)]);
+    count(
+        "quorlock_leases_lost_total",
+        &[("reason", reason), label_pair(label)],
+    );
 }
 
 pub(crate) fn released(label: Label, outcome: &'static str) {
-    count("quorlock_releases_total", &[("outcome", outcome), word(label)]);
+    count(
+        "quorlock_releases_total",
+        &[("outcome", outcome), label_pair(label)],
+    );
 }
 
 /// A lease has ended, in whichever way.
-pub(crate) fn held(label: Label, time: Duration) {
-    measure("quorlock_hold_seconds", time, &[word(label)]);
+pub(crate) fn hold_ended(label: Label, time: Duration) {
+    measure("quorlock_hold_seconds", time, &[label_pair(label)]);
 }
 
-/// A node did not do what a request asked for.
-pub(crate) fn fault(node: &Arc<str>, kind: &'static str) {
-    count_of_node("quorlock_node_faults_total", node, kind);
+/// A request to a node ended with a fault.
+pub(crate) fn fault(node: &Arc<str>, reason: &'static str) {
+    count_of_node("quorlock_node_faults_total", node, reason);
 }
 
-/// Counts a write that was refused, because its fencing token was older than one that the store had seen: somebody went on to write
-/// after the end of a lease. For stores that check tokens themselves; [`FenceGate`](crate::FenceGate) counts its own refusals.
+/// Counts a refused write: its fencing token was smaller than one that the store had seen. Call it if your store checks tokens
+/// itself; [`FenceGate`](crate::FenceGate) counts its own refusals.
 ///
 /// Does nothing without the feature `metrics`.
 pub fn count_stale_write() {
     count("quorlock_stale_writes_refused_total", &[]);
 }
 
-/// What one node is like.
+/// The metrics of one node.
 #[derive(Debug)]
 pub(crate) struct NodeMeter {
     #[cfg(feature = "metrics")]
@@ -185,7 +202,7 @@ pub(crate) struct NodeMeter {
 struct Handles {
     up: metrics::Gauge,
     gives_locks: metrics::Gauge,
-    guard: metrics::Gauge,
+    left_out: metrics::Gauge,
     clock_offset: metrics::Gauge,
     request: metrics::Histogram,
 }
@@ -197,7 +214,7 @@ impl NodeMeter {
         let handles = Handles {
             up: gauge("quorlock_node_up"),
             gives_locks: gauge("quorlock_node_gives_locks"),
-            guard: gauge("quorlock_node_guard_seconds"),
+            left_out: gauge("quorlock_node_left_out_seconds"),
             clock_offset: gauge("quorlock_node_clock_offset_seconds"),
             request: metrics::histogram!("quorlock_node_request_seconds", "node" => node.clone()),
         };
@@ -209,10 +226,11 @@ impl NodeMeter {
         self.handles.up.set(f64::from(u8::from(is_up)));
     }
 
-    /// Whether the node gives locks, for how long the restart guard leaves it out, and its clock, in microseconds since 1970.
-    pub(crate) fn looked_at(&self, gives_locks: bool, guard: Duration, clock: Option<u64>) {
+    /// Whether the node gives locks, for how long it is left out if only time is missing, and its clock, in microseconds since
+    /// 1970.
+    pub(crate) fn record_look(&self, gives_locks: bool, left_out: Duration, clock: Option<u64>) {
         self.handles.gives_locks.set(f64::from(u8::from(gives_locks)));
-        self.handles.guard.set(guard);
+        self.handles.left_out.set(left_out);
         let here = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         if let (Some(there), Ok(here)) = (clock, here) {
             self.handles
@@ -234,14 +252,24 @@ impl NodeMeter {
     }
 
     pub(crate) fn up(&self, _: bool) {}
-    pub(crate) fn looked_at(&self, _: bool, _: Duration, _: Option<u64>) {}
+    pub(crate) fn record_look(&self, _: bool, _: Duration, _: Option<u64>) {}
     pub(crate) fn answered(&self, _: Duration) {}
 }
 
-/// Gives each name its unit and description.
+/// Gives each name its unit and description. Starts the counters of losses, with these reasons, and of stale writes at zero: an
+/// alert on an increase would miss the first one otherwise.
 #[cfg(feature = "metrics")]
-pub(crate) fn describe() {
+pub(crate) fn describe(losses: &[&'static str]) {
     use metrics::Unit::{Count, Seconds};
+
+    for reason in losses {
+        metrics::counter!(
+            "quorlock_leases_lost_total",
+            &[("reason", *reason), label_pair(None)]
+        )
+        .increment(0);
+    }
+    metrics::counter!("quorlock_stale_writes_refused_total").increment(0);
 
     for (name, unit, text) in [
         (
@@ -252,7 +280,7 @@ pub(crate) fn describe() {
         (
             "quorlock_contended_acquires_total",
             Count,
-            "Acquires that had to wait: for another holder, or for nodes.",
+            "Acquires that found the lock held, by another client or another task.",
         ),
         (
             "quorlock_attempts_total",
@@ -262,7 +290,7 @@ pub(crate) fn describe() {
         (
             "quorlock_token_second_rounds_total",
             Count,
-            "Acquires for which the nodes' counters differed, so that the token took a second round of requests.",
+            "Attempts in which the nodes' counters differed, so that the token took a second round of requests.",
         ),
         (
             "quorlock_renewals_total",
@@ -272,12 +300,12 @@ pub(crate) fn describe() {
         (
             "quorlock_heals_total",
             Count,
-            "Keys of leases that were set again on nodes that had lost them, by outcome.",
+            "Attempts to set the key of a lease again on a node that had lost it.",
         ),
         (
             "quorlock_leases_lost_total",
             Count,
-            "Leases that were lost, by reason. Each is counted once.",
+            "Leases that were lost, by reason. Each counts once.",
         ),
         ("quorlock_releases_total", Count, "Releases, by outcome."),
         (
@@ -288,13 +316,13 @@ pub(crate) fn describe() {
         (
             "quorlock_node_faults_total",
             Count,
-            "Requests that a node did not do, by kind of fault.",
+            "Requests that ended with a fault while they were waited for.",
         ),
     ] {
         metrics::describe_counter!(name, unit, text);
     }
     for (name, unit, text) in [
-        ("quorlock_waiting", Count, "Acquires that wait."),
+        ("quorlock_waiters", Count, "Acquires that wait."),
         ("quorlock_leases_held", Count, "Leases held by this process."),
         (
             "quorlock_leftover_keys",
@@ -309,12 +337,12 @@ pub(crate) fn describe() {
         (
             "quorlock_node_gives_locks",
             Count,
-            "1 if the node gives locks: it is up, and neither the restart guard nor another list of nodes is in the way.",
+            "1 if an acquire can have this node's vote now.",
         ),
         (
-            "quorlock_node_guard_seconds",
+            "quorlock_node_left_out_seconds",
             Seconds,
-            "How much longer the restart guard leaves the node out.",
+            "Time until the node gives locks, if only time is missing; otherwise 0.",
         ),
         (
             "quorlock_node_clock_offset_seconds",
@@ -339,7 +367,7 @@ pub(crate) fn describe() {
         (
             "quorlock_node_request_seconds",
             Seconds,
-            "From a request to its answer, by node.",
+            "From sending a call, of one or several requests, to its answer.",
         ),
     ] {
         metrics::describe_histogram!(name, unit, text);
@@ -347,4 +375,4 @@ pub(crate) fn describe() {
 }
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) fn describe() {}
+pub(crate) fn describe(_: &[&'static str]) {}

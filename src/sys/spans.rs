@@ -1,7 +1,7 @@
 //! The spans of the log. `docs/logging.md` describes them for users.
 //!
-//! A lock is two spans of its caller's: `acquire`, with its attempts, and `hold`, with its renewals and its release. Background
-//! work on a lease belongs to `hold`.
+//! Each lock has two spans below its caller's: `acquire`, with its attempts, and `hold`, with its renewals and its release.
+//! Background work on a lease belongs to `hold`.
 
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
@@ -13,7 +13,7 @@ pub(crate) fn acquire(resource: &str, label: Label) -> Span {
     info_span!(target: "quorlock::acquire", "acquire", resource, label, outcome = Empty, attempts = Empty, wait_ms = Empty)
 }
 
-/// One attempt: a part of the present span.
+/// One attempt: a child of the current span.
 pub(crate) fn attempt() -> Span {
     debug_span!(target: "quorlock::acquire", "attempt", outcome = Empty, yes = Empty, no = Empty, faults = Empty)
 }

@@ -306,11 +306,11 @@ async fn bench_says_what_makes_no_sense() {
         (&["--testbed", "--waiters", "1"], "2 to 10000"),
         (
             &["--testbed", "--ttl", "1ms"],
-            "'--ttl <DURATION>': out of bounds: 10ms",
+            "'--ttl <DURATION>': must be from 10ms",
         ),
         (
             &["--testbed", "--duration", "0s"],
-            "'--duration <DURATION>': out of bounds: 1ms",
+            "'--duration <DURATION>': must be from 1ms",
         ),
         (
             &["--testbed", "--hold", "5s"],

@@ -184,7 +184,7 @@ async fn leases_waiters_and_leftovers_are_counted_while_there_are_any() {
     .await;
     let of = |name| count(&counts, name);
     assert_eq!(
-        (of("leases_held"), of("waiting"), of("leftover_keys")),
+        (of("leases_held"), of("waiters"), of("leftover_keys")),
         (1.0, 3.0, 1.0)
     );
     assert_eq!(of("contended_acquires_total"), 4.0);
@@ -211,7 +211,7 @@ async fn second_rounds_and_heals_are_counted() {
     .await;
     let of = |name| count(&counts, name);
     assert_eq!(
-        (of("token_second_rounds_total"), of("heals_total set")),
+        (of("token_second_rounds_total"), of("heals_total healed")),
         (1.0, 1.0)
     );
 }

@@ -49,7 +49,7 @@ async fn each_node_is_measured() {
     let of = |metric, node| of(&counts, metric, node);
     assert_eq!([0, 1, 2].map(|node| of("up", node)), [1.0, 1.0, 0.0]);
     for (node, guard) in [(0, 0.0..=0.0), (1, 20.0..=35.0)] {
-        assert!(guard.contains(&of("guard_seconds", node)), "{counts:?}");
+        assert!(guard.contains(&of("left_out_seconds", node)), "{counts:?}");
         assert!(of("clock_offset_seconds", node).abs() < 1.0, "{counts:?}");
         assert!(of("request_seconds_count", node) >= 20.0, "{counts:?}");
     }

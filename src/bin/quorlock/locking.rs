@@ -60,7 +60,7 @@ pub(crate) fn check_window(times: &LockTimes, is_guarded: bool, report: &Report)
             shown(USUAL_WINDOW)
         ),
         Some(window) if window < times.ttl => format!(
-            "--guard-window {} is shorter than --ttl {ttl}, so the TTL is used: give the longest TTL of all clients",
+            "--guard-window {} is shorter than --ttl {ttl}, so the TTL is used: set it to the longest TTL that any client uses",
             shown(window)
         ),
         _ => return,

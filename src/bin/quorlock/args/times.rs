@@ -6,19 +6,19 @@ use std::time::Duration;
 use clap::Args;
 use quorlock::{MAX_TTL, MIN_TTL};
 
-/// The times on which all clients have to agree.
+/// The times that matter to other clients, too.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LockTimes {
     /// The TTL, from 10ms (run: 40ms) to 365days: how long the lock stays held after a crash of this machine. A node may take a
     /// tenth of it to answer
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_TTL", default_value = "30s", value_parser = ttl)]
     pub(crate) ttl: Duration,
-    /// How long a node gives no locks after its memory began: this time, at least the TTL, and up to 5s more. Set it to the
-    /// longest TTL that any client uses on these nodes [default: 30s]
+    /// How long a node that started empty or was restored gives no locks: this time, or the TTL if that is longer, and up to 5s
+    /// more. Set it to the longest TTL that any client uses on these nodes [default: 30s]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_GUARD_WINDOW", value_parser = duration)]
     pub(crate) guard_window: Option<Duration>,
-    /// How long the nodes keep the counter of the fencing tokens, before it starts again from their clocks: at least ten TTLs and
-    /// 5s, or "forever" [default: 24h, or ten TTLs if that is more]
+    /// How long the nodes keep the counter of the fencing tokens, before it starts again from their clocks: at least ten
+    /// TTLs, or 5s if that is more; or "forever" [default: 24h, or ten TTLs if that is more]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_COUNTER_RETENTION", value_parser = retention)]
     pub(crate) counter_retention: Option<Duration>,
 }
@@ -52,7 +52,7 @@ pub(super) fn ttl(text: &str) -> Result<Duration, String> {
 pub(super) fn within(text: &str, bounds: RangeInclusive<Duration>, words: &str) -> Result<Duration, String> {
     match duration(text)? {
         within if bounds.contains(&within) => Ok(within),
-        _ => Err(format!("out of bounds: {words}")),
+        _ => Err(format!("must be from {words}")),
     }
 }
 

@@ -29,7 +29,7 @@ impl Event<'_> {
                 "event": "acquired", "resource": lease.resource(), "fencing_token": lease.fencing_token().map(u64::from),
                 "quorum": lease.votes().quorum(), "nodes": nodes(lease.votes()),
                 "valid_ms": millis(lease.remaining()), "valid_until": at(lease.deadline()),
-                "attempts": lease.attempts(), "waited_ms": millis(lease.waited()),
+                "attempts": lease.attempts(), "wait_ms": millis(lease.waited()),
             }),
             Event::Done { resource, period } => {
                 json!({"event": "done", "resource": resource, "until": time(period.end())})
