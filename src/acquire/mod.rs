@@ -98,7 +98,10 @@ impl Acquire {
         }
         let mut front = FrontWaiter::new(&ticket, &self.nodes, &context);
         let has_answer = ticket.shared_failure().is_some();
-        front.wait_to_begin(has_answer, &mut self.retry).await;
+        if let Some(wait) = front.wait_to_begin(has_answer, &mut self.retry) {
+            waits.get_or_insert_with(|| GaugeGuard::waiter(self.settings.label));
+            wait.await;
+        }
         loop {
             front.attempt_starts();
             let failure = match self.attempt_for_all(&ticket).await {
@@ -107,12 +110,12 @@ impl Acquire {
             };
             let moment = self.retry.next_attempt(failure.quorum(), fastrand::u32(..));
             self.share(&ticket, &failure);
-            let Some(moment) = moment else {
-                return Err(self.failed(failure));
-            };
             if failure.is_held() && !std::mem::replace(&mut is_contended, true) {
                 metrics::contended(self.settings.label);
             }
+            let Some(moment) = moment else {
+                return Err(self.failed(failure));
+            };
             waits.get_or_insert_with(|| GaugeGuard::waiter(self.settings.label));
             front.refused(&failure.votes, failure.round_trip);
             front.wait(moment, &mut self.retry).await;
@@ -329,6 +332,8 @@ fn reported<F>(acquiring: F, label: Label, span: Span) -> BoxFuture<'static, Res
 where
     F: Future<Output = Result<Lease, AcquireError>> + Send + 'static,
 {
+    // Boxed first: a block that awaits what it has captured is twice as large.
+    let acquiring = acquiring.boxed();
     let counted = async move {
         let pending = OutcomeGuard::acquire(label);
         let outcome = acquiring.await;

@@ -38,8 +38,12 @@ impl DeletionWatch {
 }
 
 impl ReleaseSink for DeletionSink {
-    /// A deletion that is missed shows in the next renewal.
-    fn set_subscribed(&self, _: usize, _: bool) {}
+    /// A key may have been deleted before the subscription began: the next renewal tells.
+    fn set_subscribed(&self, _: usize, is_subscribed: bool) {
+        if is_subscribed {
+            self.deletion.notify_one();
+        }
+    }
 
     fn released(&self, _: usize, owner: OwnerToken, _: ReleaseNotice) {
         if owner == self.owner {

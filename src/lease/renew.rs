@@ -113,8 +113,9 @@ async fn follow_up(lease: Arc<LeaseState>, mut round: Round) {
         tokio::select! {
             biased;
             _ = changes.wait_for(|state| !matches!(state.phase, Phase::Held)) => return,
-            Some(healed) = heals.next() => if let Ok((node, answer)) = healed {
-                lease.healed(node, &answer);
+            Some(healed) = heals.next() => match healed {
+                Ok((node, answer)) => lease.healed(node, &answer),
+                Err(_) => metrics::heal("failed"),
             },
             Some(node) = round.next_answer() => known.push(node),
             () = &mut end, if !round.is_over() => round.abandon(),

@@ -382,7 +382,7 @@ impl LeaseState {
     }
 
     /// Ends the lease as lost, unless it has ended already. Returns how it ended.
-    fn end_as(&self, reason: LossReason) -> ExtendError {
+    pub(crate) fn end_as(&self, reason: LossReason) -> ExtendError {
         let lost = Lost {
             resource: self.resource.clone(),
             reason,

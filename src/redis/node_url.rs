@@ -196,6 +196,10 @@ fn redacted(text: &str) -> Arc<str> {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), text),
     };
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.:/".contains(c);
+    if !scheme.chars().all(is_scheme) || scheme.matches(':').count() > 1 {
+        return "***".into();
+    }
     let path_is_shown = scheme.contains("unix");
     let head = rest.split(['?', '#']).next().unwrap_or_default();
     let host = |text: &str| -> String {
@@ -209,6 +213,13 @@ fn redacted(text: &str) -> Arc<str> {
         Some((_, after)) => format!("{scheme}***@{}", host(after)).into(),
         // The host is missing ("redis://:secret"), or a '/', '?' or '#' in a password is not encoded.
         None if head.starts_with(':') || rest.contains('@') => format!("{scheme}***").into(),
+        // What is no port may be a password, and the host is missing.
+        None if !path_is_shown && !has_port_at_most(&host(head)) => format!("{scheme}***").into(),
         None => format!("{scheme}{}", host(head)).into(),
     }
+}
+
+fn has_port_at_most(authority: &str) -> bool {
+    let behind_colon = authority.rsplit_once(':').map_or("", |(_, behind)| behind);
+    authority.ends_with(']') || behind_colon.chars().all(|c| c.is_ascii_digit())
 }

@@ -112,14 +112,14 @@ pub(crate) async fn registrations(
     found
 }
 
-/// Returns whether two lists have different nodes. One that no node knows, but only clients, does not count.
+/// Returns whether two lists have different nodes, by the views that know the most of them. A list that no node knows, but only
+/// clients, does not count.
 fn differ(one: &[View], other: &[View]) -> bool {
-    let is_same = |one: &View| {
-        other
-            .iter()
-            .any(|other| one.compare(other) != Difference::OtherNodes)
-    };
-    !one.is_empty() && !other.is_empty() && !one.iter().any(is_same)
+    let fullest = |views: &[View]| views.iter().max_by_key(|view| view.known()).cloned();
+    match (fullest(one), fullest(other)) {
+        (Some(one), Some(other)) => one.compare(&other) == Difference::OtherNodes,
+        _ => false,
+    }
 }
 
 async fn ask(config: NodeConfig, prefix: &str, answer_timeout: Duration) -> Result<Known, Fault> {
@@ -189,6 +189,34 @@ fn parse(description: &str) -> Option<(View, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::memory::MemoryId;
+
+    #[test]
+    fn lists_differ_by_what_is_known_of_their_nodes() {
+        let views = |texts: &[&str]| {
+            let view = |text: &&str| {
+                let members = text.split(' ').map(|member| {
+                    let (id, address) = member.split_once('@').unwrap();
+                    (id.parse::<u128>().ok().map(MemoryId::from), address.into())
+                });
+                View::new(members)
+            };
+            texts.iter().map(view).collect::<Vec<_>>()
+        };
+        for (one, other, expected) in [
+            (&["1@a 2@b 3@c"][..], &["1@x 2@y 3@z"][..], false),
+            (&["1@a 2@b 3@c"], &["1@a 2@b 4@d"], true),
+            // A client that never reached c may mean d.
+            (&["1@a 2@b ?@c"], &["1@a 2@b 4@d"], false),
+            (&["1@a 2@b ?@c", "1@a 2@b 3@c"], &["1@a 2@b 4@d"], true),
+            (&["1@a"], &["2@b"], true),
+            (&["1@a"], &[], false),
+        ] {
+            let (one, other) = (views(one), views(other));
+            assert_eq!(differ(&one, &other), expected, "{one:?} {other:?}");
+            assert_eq!(differ(&other, &one), expected, "{one:?} {other:?}");
+        }
+    }
 
     #[test]
     fn clients_are_read_as_they_tell_of_themselves() {

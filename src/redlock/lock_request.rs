@@ -292,13 +292,18 @@ where
 {
     // Timers are late by up to a millisecond or two.
     let lead = (lease.ttl() / 100).max(Duration::from_millis(2));
-    // The work may begin without awaiting anything.
-    if lease.remaining() <= lead {
-        return Err(lease.expiring(lead).await);
+    let outcome = match lease.remaining() <= lead {
+        // The work may begin without awaiting anything.
+        true => Err(lease.expiring(lead).await),
+        false => tokio::select! {
+            biased;
+            lost = lease.expiring(lead) => Err(lost),
+            output = work(lease.handle()) => Ok(output),
+        },
+    };
+    if let Err(lost) = &outcome {
+        // The work has ended for this reason, and so does the lease: as lost, not as released.
+        lease.state().end_as(lost.reason.clone());
     }
-    tokio::select! {
-        biased;
-        lost = lease.expiring(lead) => Err(lost),
-        output = work(lease.handle()) => Ok(output),
-    }
+    outcome
 }

@@ -19,10 +19,6 @@ mod recorder {
         metrics::counter!(name, labels).increment(1);
     }
 
-    pub(super) fn add(name: &'static str, by: f64, labels: Labels<'_>) {
-        metrics::gauge!(name, labels).increment(by);
-    }
-
     pub(super) fn measure(name: &'static str, took: Duration, labels: Labels<'_>) {
         metrics::histogram!(name, labels).record(took);
     }
@@ -37,12 +33,11 @@ mod recorder {
     use super::*;
 
     pub(super) fn count(_: &'static str, _: Labels<'_>) {}
-    pub(super) fn add(_: &'static str, _: f64, _: Labels<'_>) {}
     pub(super) fn measure(_: &'static str, _: Duration, _: Labels<'_>) {}
     pub(super) fn count_of_node(_: &'static str, _: &Arc<str>, _: &'static str) {}
 }
 
-use recorder::{add, count, count_of_node, measure};
+use recorder::{count, count_of_node, measure};
 
 fn label_pair(label: Label) -> (&'static str, &'static str) {
     ("lock_label", label.unwrap_or_default())
@@ -98,33 +93,49 @@ impl Drop for OutcomeGuard {
 
 /// Adds one to a gauge until it is dropped.
 #[derive(Debug)]
-pub(crate) struct GaugeGuard(&'static str, Label);
+pub(crate) struct GaugeGuard {
+    #[cfg(feature = "metrics")]
+    gauge: metrics::Gauge,
+}
 
 impl GaugeGuard {
     /// An acquire that waits: for another holder, here or elsewhere, or for nodes.
     pub(crate) fn waiter(label: Label) -> GaugeGuard {
-        GaugeGuard::new("quorlock_waiters", label)
+        GaugeGuard::new("quorlock_waiters", &[label_pair(label)])
     }
 
     /// A lease.
     pub(crate) fn lease(label: Label) -> GaugeGuard {
-        GaugeGuard::new("quorlock_leases_held", label)
+        GaugeGuard::new("quorlock_leases_held", &[label_pair(label)])
     }
 
     /// A key that an attempt or a lease has left on a node, and that the node has not confirmed to be gone.
     pub(crate) fn leftover() -> GaugeGuard {
-        GaugeGuard::new("quorlock_leftover_keys", None)
-    }
-
-    fn new(name: &'static str, label: Label) -> GaugeGuard {
-        add(name, 1.0, &[label_pair(label)]);
-        GaugeGuard(name, label)
+        GaugeGuard::new("quorlock_leftover_keys", &[])
     }
 }
 
+#[cfg(feature = "metrics")]
+impl GaugeGuard {
+    /// Keeps the gauge, so that a recorder that is installed later does not see the end of what it has not seen begin.
+    fn new(name: &'static str, labels: Labels<'_>) -> GaugeGuard {
+        let gauge = metrics::gauge!(name, labels);
+        gauge.increment(1.0);
+        GaugeGuard { gauge }
+    }
+}
+
+#[cfg(feature = "metrics")]
 impl Drop for GaugeGuard {
     fn drop(&mut self) {
-        add(self.0, -1.0, &[label_pair(self.1)]);
+        self.gauge.decrement(1.0);
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+impl GaugeGuard {
+    fn new(_: &'static str, _: Labels<'_>) -> GaugeGuard {
+        GaugeGuard {}
     }
 }
 
@@ -224,6 +235,9 @@ impl NodeMeter {
 
     pub(crate) fn up(&self, is_up: bool) {
         self.handles.up.set(f64::from(u8::from(is_up)));
+        if !is_up {
+            self.handles.gives_locks.set(0.0);
+        }
     }
 
     /// Whether the node gives locks, for how long it is left out if only time is missing, and its clock, in microseconds since

@@ -131,14 +131,16 @@ impl<'a, T: Clone + Send + 'static> FrontWaiter<'a, T> {
         }
     }
 
-    /// Waits before the first attempt, while another process goes first. If a failure of this queue is known (`is_known`), also
-    /// while a task of this process holds the lock.
-    pub(crate) async fn wait_to_begin(&mut self, is_known: bool, retry: &mut Retry) {
+    /// Returns the wait before the first attempt, while another process goes first; `None` if there is no need. If a failure of
+    /// this queue is known (`is_known`), also while a task of this process holds the lock.
+    pub(crate) fn wait_to_begin(
+        &mut self,
+        is_known: bool,
+        retry: &mut Retry,
+    ) -> Option<impl Future<Output = ()>> {
         let is_held_here = || is_known && self.ticket.held_here().is_some();
-        if self.ticket.gate(0).is_some() || is_held_here() {
-            let now = Instant::now();
-            self.wait_for(Some(now), now, retry).await;
-        }
+        let now = Instant::now();
+        (self.ticket.gate(0).is_some() || is_held_here()).then(|| self.wait_for(Some(now), now, retry))
     }
 
     /// Waits for a reason to ask; without one, until `poll`, or longer if announcements can be relied on. Cancel safe.

@@ -201,7 +201,6 @@ async fn a_broken_lock_is_lost_and_goes_to_the_next_waiter(world: &World) {
         world.redlock().await,
         world.redlock().await,
     );
-    // It learns of the break with its first renewal, after a third of this.
     let ttl = Duration::from_secs(15);
     let lease = holds
         .lock(&resource)

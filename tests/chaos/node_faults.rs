@@ -8,7 +8,7 @@ use quorlock::testbed::{Data, Proxy, TestNode, Value};
 use redis::aio::MultiplexedConnection;
 use tokio::time::sleep;
 
-use crate::common::{MOMENT, PATIENCE, eventually};
+use crate::common::{MOMENT, PATIENCE, eventually, open};
 use crate::fault::Fault;
 use crate::history::resources;
 use crate::server::{settings, shift};
@@ -264,8 +264,7 @@ async fn cannot_persist(node: &TestNode) {
 
 /// Leaves only our own connection, which can lift the limit again.
 async fn take_connections(node: &TestNode) -> MultiplexedConnection {
-    let client = redis::Client::open(node.direct_url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = open(&node.direct_url()).await.unwrap();
     set_limit(&mut connection, 1).await;
     let mut kill = redis::cmd("CLIENT");
     kill.arg("KILL").arg("TYPE").arg("normal");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use quorlock::testbed::{TestNode, Testbed};
 use quorlock::{Redlock, RedlockBuilder};
-use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, FromRedisValue};
 use tokio::time::{Instant, sleep};
 
 /// How long to wait for what must happen.
@@ -23,10 +24,18 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: imp
     }
 }
 
+/// Connects without the library. A busy machine may take longer than the client's usual half a second.
+pub(crate) async fn open(url: &str) -> redis::RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let client = redis::Client::open(url)?;
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
 /// Sends one command, without the library.
 pub(crate) async fn ask<T: FromRedisValue>(url: &str, args: &[&[u8]]) -> redis::RedisResult<T> {
-    let client = redis::Client::open(url)?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut connection = open(url).await?;
     let mut command = redis::Cmd::new();
     for arg in args {
         command.arg(*arg);

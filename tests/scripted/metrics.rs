@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use quorlock::simulation::{Action, Fault, Reply};
-use quorlock::{FenceGate, FencingToken, LossReason, Redlock, ReleaseOutcome};
+use quorlock::{FenceGate, FencingToken, LossReason, Redlock, ReleaseOutcome, RunError};
 use tokio::time::{sleep, timeout};
 
 use crate::counted::counted;
@@ -104,13 +104,19 @@ async fn each_loss_is_counted_once() {
         let unnoticed = redlock.lock("unnoticed").acquire().await.unwrap();
         gone.store(true, SeqCst);
         assert_eq!(unnoticed.release().await, ReleaseOutcome::AlreadyGone);
+        gone.store(false, SeqCst);
+
+        // The work ends shortly before the lease does.
+        let run = redlock.lock("run").max_hold(ms(1_000)).run(|_| sleep(ms(10_000)));
+        assert!(matches!(run.await, Err(RunError::Lost(_))));
         redlock.shutdown().await;
     })
     .await;
     let of = |name| count(&counts, name);
     assert_eq!(of("leases_lost_total not_renewed"), 1.0);
     assert_eq!(of("leases_lost_total gone"), 2.0);
-    assert_eq!(of("releases_total already_gone"), 2.0);
+    assert_eq!(of("leases_lost_total max_hold"), 1.0);
+    assert_eq!(of("releases_total already_gone"), 3.0);
     assert_eq!(of("hold_seconds_count"), of("acquires_total acquired"));
     assert_eq!(of("leases_held"), 0.0);
     // One of them fails at first, and both nodes are asked again by each retry.

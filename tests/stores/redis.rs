@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use quorlock::testbed::Testbed;
 use quorlock::{FenceGate, FencingToken};
 
-use crate::common::ask;
+use crate::common::{ask, open};
 use crate::{dealt, token};
 
 const FENCED_SET: &str = include_str!("../../examples/stores/fenced_set.lua");
@@ -171,8 +171,7 @@ async fn the_guard_lasts_as_long_as_the_hash_and_no_longer() {
 async fn the_redis_guard_judges_as_a_fence_gate_in_every_order_of_writers() {
     let store = Store::start().await;
     let writers = dealt(8, 40).into_iter().map(|tokens| async {
-        let client = redis::Client::open(&*store.url).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = open(&store.url).await.unwrap();
         let mut told = Vec::new();
         for token in tokens {
             // Numbers the attempt, in the transaction of its write.

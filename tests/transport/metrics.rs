@@ -51,7 +51,7 @@ async fn each_node_is_measured() {
     for (node, guard) in [(0, 0.0..=0.0), (1, 20.0..=35.0)] {
         assert!(guard.contains(&of("left_out_seconds", node)), "{counts:?}");
         assert!(of("clock_offset_seconds", node).abs() < 1.0, "{counts:?}");
-        assert!(of("request_seconds_count", node) >= 20.0, "{counts:?}");
+        assert!(of("request_seconds_count", node) >= 1.0, "{counts:?}");
     }
     let missed = format!("node_faults_total {} not_connected", names[2]);
     assert!(counts[&missed] >= 1.0, "{counts:?}");

@@ -102,7 +102,7 @@ fn exported(detached: &DetachedLease) -> String {
 }
 
 pub(crate) async fn extend(arguments: Handle, report: &Report) -> Result<u8, Failure> {
-    let handle = arguments.lease()?;
+    let handle = &arguments.lease()?;
     let redlock = connect(&arguments, false).await?;
     let lease = redlock.attach(handle).await.map_err(|error| match error {
         AttachError::Config(error) => Failure::usage(error),
@@ -123,7 +123,7 @@ pub(crate) async fn extend(arguments: Handle, report: &Report) -> Result<u8, Fai
 }
 
 pub(crate) async fn release(arguments: Handle, report: &Report) -> Result<u8, Failure> {
-    let handle = arguments.lease()?;
+    let handle = &arguments.lease()?;
     let redlock = connect(&arguments, true).await?;
     let outcome = redlock.release_detached(handle).await.map_err(Failure::usage)?;
     let code = match outcome {

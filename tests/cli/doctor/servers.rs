@@ -5,6 +5,7 @@ use std::time::Duration;
 use quorlock::testbed::Testbed;
 
 use super::{ON_ONE_HOST, examine, field, finds, recommended, set, tell};
+use crate::common::open;
 use crate::support::eventually;
 
 #[tokio::test]
@@ -95,8 +96,7 @@ async fn a_busy_server_is_found() {
     let testbed = Testbed::start(3).await.unwrap();
     let node = &testbed.nodes()[0];
     set(node, &[("lua-time-limit", "1")]).await;
-    let endless = redis::Client::open(node.url()).unwrap();
-    let mut endless = endless.get_multiplexed_async_connection().await.unwrap();
+    let mut endless = open(&node.url()).await.unwrap();
     let working = tokio::spawn(async move {
         let mut script = redis::cmd("EVAL");
         script.arg("while true do end").arg(0);

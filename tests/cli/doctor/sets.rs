@@ -3,6 +3,7 @@
 use quorlock::testbed::Testbed;
 
 use super::{ON_ONE_HOST, examine, finds, recommended, set};
+use crate::common::open;
 use crate::support::{finish, holder, text, with};
 
 #[tokio::test]
@@ -67,8 +68,7 @@ async fn sets_that_are_wrong_are_found() {
     .await;
     testbed.nodes()[3].kill().await.unwrap();
     testbed.nodes()[2].stop().unwrap();
-    let client = redis::Client::open(right[0].as_str()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = open(&right[0]).await.unwrap();
     let eviction = redis::cmd("CONFIG")
         .arg(&["SET", "maxmemory-policy", "allkeys-lru"])
         .to_owned();
@@ -120,7 +120,7 @@ async fn other_lists_and_other_names_are_found() {
 
     let testbed = Testbed::start(3).await.unwrap();
     let urls = testbed.urls();
-    let mut alone = holder(&urls[..1], "alone").await;
+    let alone = holder(&urls[..1], "alone").await;
     finds(
         "another list",
         &urls,
@@ -129,6 +129,14 @@ async fn other_lists_and_other_names_are_found() {
         &["all other_list_of_nodes", ON_ONE_HOST],
     )
     .await;
-    alone.close_input();
-    assert_eq!(alone.end().await.0, Some(0));
+    // Two lists that no node knows both of.
+    let apart = holder(&urls[1..2], "apart").await;
+    let members = finish(with(&urls[..2], &["members"])).await;
+    let shown = text(&members.stdout);
+    assert_eq!(members.status.code(), Some(78), "{shown}");
+    assert!(shown.contains("MORE THAN ONE LIST"), "{shown}");
+    for mut holder in [alone, apart] {
+        holder.close_input();
+        assert_eq!(holder.end().await.0, Some(0));
+    }
 }

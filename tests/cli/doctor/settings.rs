@@ -5,6 +5,7 @@ use std::fs;
 use quorlock::testbed::Value;
 
 use super::{ON_ONE_HOST, field, finds, recommended, set, tell};
+use crate::common::open;
 use crate::server::shift;
 use crate::support::eventually;
 
@@ -84,14 +85,13 @@ async fn states_that_are_wrong_are_found() {
 
     // The doctor's own connection is the 27th of 30. It has never more than three.
     set(node, &[("maxclients", "30")]).await;
-    let client = redis::Client::open(node.url()).unwrap();
-    let mut open = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..26 {
-        open.push(client.get_multiplexed_async_connection().await.unwrap());
+        connections.push(open(&node.url()).await.unwrap());
     }
     let full = ["0 connections_nearly_full", ON_ONE_HOST];
     finds("many connections", &urls, &[], 0, &full).await;
-    drop(open);
+    drop(connections);
     set(node, &[("maxclients", "10000")]).await;
 
     // A snapshot cannot replace this folder.

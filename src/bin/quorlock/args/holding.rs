@@ -105,7 +105,7 @@ pub(crate) struct Handle {
     /// What `quorlock acquire` has printed. Without it, the variable QUORLOCK_HANDLE is used, which keeps it out of the process
     /// list
     #[arg(env = "QUORLOCK_HANDLE", hide_env_values = true)]
-    handle: Option<DetachedLease>,
+    handle: Option<String>,
     #[command(flatten)]
     pub(crate) existing: Existing,
     /// How long a node gives no locks after its memory began: as for acquire [default: 30s]
@@ -114,10 +114,14 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn lease(&self) -> Result<&DetachedLease, Failure> {
-        self.handle.as_ref().ok_or_else(|| {
-            Failure::usage("no handle: give what `quorlock acquire` has printed, or set the variable QUORLOCK_HANDLE to it")
-        })
+    pub(crate) fn lease(&self) -> Result<DetachedLease, Failure> {
+        // An empty variable counts as unset.
+        match self.handle.as_deref().filter(|text| !text.is_empty()) {
+            Some(text) => text.parse().map_err(Failure::usage),
+            None => Err(Failure::usage(
+                "no handle: give what `quorlock acquire` has printed, or set the variable QUORLOCK_HANDLE to it",
+            )),
+        }
     }
 }
 
