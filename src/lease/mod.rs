@@ -256,7 +256,7 @@ impl LeaseHandle {
 
     /// Waits until the lease is lost: at the deadline at the latest, also if no node answers. Earlier if a quorum of nodes denies
     /// the lease, which the watchdog learns with its next renewal, every third of the TTL. Of a
-    /// [break](crate::Redlock::break_lock) it learns at once, or with its first renewal: after a second at the latest. Never returns if the
+    /// [break](crate::Redlock::break_lock) it learns at once, or in the first second of the lease at the end of that second. Never returns if the
     /// lease is released or dropped first.
     ///
     /// ```no_run

@@ -9,8 +9,8 @@ use super::deletion::DeletionWatch;
 use super::renew::renew;
 use super::state::{LeaseState, Phase};
 
-/// Latest first renewal. Only then does a lease listen for deletions, so that locks that are held for a moment cost no connections.
-const FIRST: Duration = Duration::from_secs(1);
+/// From when on a lease listens for deletions at the latest: locks that are held for a moment cost no connections.
+const LISTENS_AFTER: Duration = Duration::from_secs(1);
 /// Longest time after a renewal until an announced deletion causes the next one.
 const DOUBT: Duration = Duration::from_secs(1);
 
@@ -19,8 +19,8 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
     let ttl = lease.settings.ttl;
     let mut changes = lease.subscribe();
     let mut jumps = lease.jumps();
-    let mut next = lease.started + (ttl / 3).min(FIRST);
-    // `None` before the first renewal.
+    let mut next = lease.started + ttl / 3;
+    let listens_from = lease.started + (ttl / 3).min(LISTENS_AFTER);
     let mut deletion: Option<DeletionWatch> = None;
     let mut renewed = lease.started;
     // A deletion was announced: also a lease whose deadline cannot move asks the nodes.
@@ -42,23 +42,24 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
             _ = changes.changed() => continue,
             // The timers have stood still, or the deadline has moved (R4).
             _ = jumps.changed() => continue,
-            // Another client says that it has deleted a key: the nodes tell whether that is true. Forged announcements cause a
-            // renewal a second at most.
+            // Another client says that it has deleted a key, or may have done so before this one listened: the nodes tell. Forged
+            // announcements cause a renewal a second at most.
             () = announced(deletion.as_ref()) => {
                 next = next.min(lease.now().max(renewed + (ttl / 30).min(DOUBT)));
                 is_doubted = true;
             }
             // Lost at the deadline, whatever else happens (E3).
             () = sleep_until(lease.instant(deadline)) => lease.expire_if_due(),
-            // The first one also if the deadline cannot move: the lease listens from then on.
-            () = sleep_until(lease.instant(next)), if !lease.is_capped() || is_doubted || deletion.is_none() => {
+            () = sleep_until(lease.instant(listens_from)), if deletion.is_none() => {
+                deletion = Some(DeletionWatch::of(&lease));
+            }
+            () = sleep_until(lease.instant(next)), if !lease.is_capped() || is_doubted => {
                 let renewal = tokio::select! {
                     biased;
                     _ = changes.wait_for(|state| !matches!(state.phase, Phase::Held)) => return,
                     renewal = renew(&lease) => renewal,
                 };
                 (renewed, is_doubted) = (lease.now(), false);
-                deletion.get_or_insert_with(|| DeletionWatch::of(&lease));
                 next = match renewal {
                     // From when it was sent, so that slow answers do not add up (E2).
                     Ok(sent) => sent + ttl / 3,

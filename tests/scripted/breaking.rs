@@ -17,9 +17,8 @@ async fn the_holder_of_a_broken_lock_and_the_next_waiter_learn_of_it_at_once() {
         let (holder, waiter, operator) = (manager(&servers), manager(&servers), manager(&servers));
         let lease = holder.lock("job").ttl(ms(30_000)).acquire().await.unwrap();
         let waiting = tokio::spawn(waiter.lock("job").forever().acquire());
-        // It subscribes with its first renewal, after a second, and renews once more when it has. Announcements cause one a
-        // second at most.
-        sleep(ms(4_000)).await;
+        // It subscribes after a second, and renews then. Announcements cause a renewal a second at most.
+        sleep(ms(2_500)).await;
         let broken = Instant::now();
         let votes = operator.break_lock("job", lease.owner()).await.unwrap();
         assert_eq!(votes.yes(), nodes);
@@ -35,7 +34,7 @@ async fn the_holder_of_a_broken_lock_and_the_next_waiter_learn_of_it_at_once() {
 /// The deadline of such a lease cannot move, so it is not renewed any more. It asks the nodes all the same.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_cannot_be_longer_learns_of_a_break() {
-    for (max_hold, at) in [(35_000, 25_000), (20_000, 4_000)] {
+    for (max_hold, at) in [(35_000, 25_000), (20_000, 2_500)] {
         let servers = servers(3);
         let (holder, operator) = (manager(&servers), manager(&servers));
         let lock = holder.lock("job").ttl(ms(30_000)).max_hold(ms(max_hold));
@@ -48,23 +47,26 @@ async fn a_lease_that_cannot_be_longer_learns_of_a_break() {
     }
 }
 
-/// The keys are deleted behind the first renewal, and nobody listens yet: the next renewal comes when the holder does.
+/// The keys are deleted just before the holder listens, so that it hears nothing of it: it asks once it listens.
 #[tokio::test(start_paused = true)]
 async fn a_break_before_the_holder_listens_is_noticed_when_it_does() {
     let servers = servers(3);
     let (holder, operator) = (manager(&servers), manager(&servers));
     let begun = Instant::now();
     let lease = holder.lock("job").ttl(ms(30_000)).acquire().await.unwrap();
-    sleep_until(begun + ms(1_000 + ONE_WAY / 2)).await;
+    sleep_until(begun + ms(1_000 - ONE_WAY - 5)).await;
     operator.break_lock("job", lease.owner()).await.unwrap();
-    let broken = Instant::now();
     assert!(matches!(lease.lost().await.reason, LossReason::Gone(_)));
-    assert!(broken.elapsed() <= ms(1_100), "{:?}", broken.elapsed());
+    assert!(
+        begun.elapsed() <= ms(1_000 + 2 * BOTH_WAYS),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 /// A lease that is held for a moment only keeps no connections.
 #[tokio::test(start_paused = true)]
-async fn before_its_first_renewal_a_holder_does_not_subscribe() {
+async fn a_holder_subscribes_after_a_second() {
     let servers = servers(3);
     let holder = manager(&servers);
     let lease = holder.lock("job").ttl(ms(30_000)).acquire().await.unwrap();
