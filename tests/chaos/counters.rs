@@ -40,7 +40,9 @@ pub(crate) async fn write_down(prometheus: &PrometheusHandle, task: &Task) {
     let (client, connection) = tokio_postgres::connect(&task.database, NoTls).await.unwrap();
     tokio::spawn(connection);
     let mut counts: BTreeMap<String, f64> = BTreeMap::new();
-    for (name, count) in counted(prometheus) {
+    // Some counters start at zero, where the history has nothing.
+    let nonzero = counted(prometheus).into_iter().filter(|(_, count)| *count > 0.0);
+    for (name, count) in nonzero {
         let what = match name.split(' ').next().unwrap() {
             "leases_lost_total" => "lost or dropped".to_owned(),
             _ if name == "releases_total dropped" => "lost or dropped".to_owned(),
