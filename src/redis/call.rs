@@ -35,7 +35,8 @@ impl PendingRequest {
 
     pub(super) fn answer(self, reply: Result<Reply, Fault>) {
         let reply = match (reply, self.objection) {
-            (Ok(Reply::Extended), Some(fault)) => Err(fault),
+            // It had no time, because votes do not count now. The objection tells whether it is worth asking again.
+            (Ok(Reply::Extended) | Err(Fault::TooLate), Some(fault)) => Err(fault),
             (reply, _) => reply,
         };
         // The caller may have given up.
@@ -156,4 +157,42 @@ pub(super) fn answer_all(requests: Vec<PendingRequest>, reply: &Result<Reply, Fa
     requests
         .into_iter()
         .for_each(|request| request.answer(reply.clone()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::OwnerToken;
+
+    #[test]
+    fn an_objection_stands_for_what_it_causes() {
+        let answer = |reply, objection: Option<Fault>| {
+            let (sender, mut answer) = oneshot::channel();
+            let request = Request {
+                key: "job".into(),
+                owner: OwnerToken::random(),
+                action: Action::Extend {
+                    ttl: Duration::from_secs(1),
+                    guarded: true,
+                },
+            };
+            let request = PendingRequest {
+                request,
+                latest: 0,
+                budget: Duration::from_secs(1),
+                objection,
+                reply: sender,
+            };
+            request.answer(reply);
+            answer.try_recv().unwrap()
+        };
+        let stale = || Some(Fault::Unregistered);
+        for caused in [Ok(Reply::Extended), Err(Fault::TooLate)] {
+            assert_eq!(answer(caused.clone(), None), caused);
+            assert_eq!(answer(caused, stale()), Err(Fault::Unregistered));
+        }
+        for other in [Ok(Reply::Missing), Err(Fault::ReadOnly)] {
+            assert_eq!(answer(other.clone(), stale()), other);
+        }
+    }
 }
