@@ -243,6 +243,7 @@ mod tests {
             ("redis://user:SECRET", "invalid port number"),
             ("redis://u:SECRET/x", "invalid port number"),
             ("app:SECRET", "no scheme"),
+            ("redis://u:SECRET:1", "invalid port number"),
             ("app:SECRET@a;redis://b;redis://c", "more than one URL"),
             ("redis://u:SECRET@a;redis://b", "separate URLs"),
             ("http://h:1", "unknown scheme \"http\""),

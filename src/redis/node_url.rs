@@ -213,13 +213,17 @@ fn redacted(text: &str) -> Arc<str> {
         Some((_, after)) => format!("{scheme}***@{}", host(after)).into(),
         // The host is missing ("redis://:secret"), or a '/', '?' or '#' in a password is not encoded.
         None if head.starts_with(':') || rest.contains('@') => format!("{scheme}***").into(),
-        // What is no port may be a password, and the host is missing.
-        None if !path_is_shown && !has_port_at_most(&host(head)) => format!("{scheme}***").into(),
-        None => format!("{scheme}{}", host(head)).into(),
+        None if path_is_shown => format!("{scheme}{head}").into(),
+        None => format!("{scheme}{}", without_password(&host(head))).into(),
     }
 }
 
-fn has_port_at_most(authority: &str) -> bool {
-    let behind_colon = authority.rsplit_once(':').map_or("", |(_, behind)| behind);
-    authority.ends_with(']') || behind_colon.chars().all(|c| c.is_ascii_digit())
+/// Shows what stands behind the first colon only if it is a port: if the host is missing, it is a password.
+fn without_password(authority: &str) -> String {
+    match authority.split_once(':') {
+        Some((name, behind)) if !name.starts_with('[') && !behind.chars().all(|c| c.is_ascii_digit()) => {
+            format!("{name}:***")
+        }
+        _ => authority.to_owned(),
+    }
 }

@@ -103,7 +103,7 @@ async fn a_wrong_file_is_named_with_the_line_and_what_is_expected() {
         ("nodes = [1]", &["line 1: nodes: expected a list of strings"]),
         (
             "ttl = '30s'\nnodes = ['redis://h:1', 'redis://h:port']",
-            &["line 2: nodes: ", "redis://h:port"],
+            &["line 2: nodes: ", "redis://h:***"],
         ),
         ("ttl = '30s", &["line 1: "]),
     ] {

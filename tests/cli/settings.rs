@@ -116,7 +116,7 @@ async fn a_variable_without_effect_is_named() {
     )
     .await;
     assert!(
-        wrong.contains("QUORLOCK_NODES: ") && wrong.contains("redis://h:port"),
+        wrong.contains("QUORLOCK_NODES: ") && wrong.contains("redis://h:***"),
         "{wrong}"
     );
 }
