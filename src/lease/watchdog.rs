@@ -9,7 +9,8 @@ use super::deletion::DeletionWatch;
 use super::renew::renew;
 use super::state::{LeaseState, Phase};
 
-/// From when on a lease listens for deletions at the latest: locks that are held for a moment cost no connections.
+/// From when on a lease listens for deletions: locks that are held for a moment cost no connections. A lease that renews as often
+/// as this does not listen at all.
 const LISTENS_AFTER: Duration = Duration::from_secs(1);
 /// Longest time after a renewal until an announced deletion causes the next one.
 const DOUBT: Duration = Duration::from_secs(1);
@@ -20,7 +21,8 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
     let mut changes = lease.subscribe();
     let mut jumps = lease.jumps();
     let mut next = lease.started + ttl / 3;
-    let listens_from = lease.started + (ttl / 3).min(LISTENS_AFTER);
+    let listens_from = lease.started + LISTENS_AFTER;
+    let is_slow = ttl / 3 > LISTENS_AFTER;
     let mut deletion: Option<DeletionWatch> = None;
     let mut renewed = lease.started;
     // A deletion was announced: also a lease whose deadline cannot move asks the nodes.
@@ -50,7 +52,7 @@ pub(crate) async fn watch(lease: Arc<LeaseState>) {
             }
             // Lost at the deadline, whatever else happens (E3).
             () = sleep_until(lease.instant(deadline)) => lease.expire_if_due(),
-            () = sleep_until(lease.instant(listens_from)), if deletion.is_none() => {
+            () = sleep_until(lease.instant(listens_from)), if is_slow && deletion.is_none() => {
                 deletion = Some(DeletionWatch::of(&lease));
             }
             () = sleep_until(lease.instant(next)), if !lease.is_capped() || is_doubted => {
