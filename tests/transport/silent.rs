@@ -59,7 +59,8 @@ async fn leases_outlive_connections_that_die_just_after_a_renewal_and_just_befor
         strand(&testbed);
     }
     for (lease, deadline) in leases.iter().zip(deadlines) {
-        eventually("the lease is renewed", async || lease.deadline() > deadline).await;
+        let what = format!("{} is renewed", lease.resource());
+        eventually(&what, async || lease.deadline() > deadline).await;
         assert!(lease.is_held(), "{lease:?}");
     }
     strand(&testbed);
