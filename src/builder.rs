@@ -147,7 +147,7 @@ impl RedlockBuilder {
     }
 
     /// Sets how long [`connect`](Self::connect) waits for a quorum, and how long one attempt to connect to a node may take.
-    /// Default 5 s.
+    /// Default 5 s. An attempt takes less if the node has been connected to faster before.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

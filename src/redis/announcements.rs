@@ -316,11 +316,15 @@ impl Connection {
         let connection = fred_client::settings(endpoint.timeout);
         let client = Client::new(config, Some(performance), Some(connection), None);
         let messages = client.message_rx();
-        let task = fred_client::start(&client).await?;
-        // A user may lack the right to give the connection a name.
-        let name = format!("{}/announcements", endpoint.client_name);
-        let name = vec![Value::from_static_str("SETNAME"), Value::from(name)];
-        let _ = client.custom::<Value, Value>(command("CLIENT"), name).await;
+        let started = async {
+            let task = fred_client::start(&client).await?;
+            // A user may lack the right to give the connection a name.
+            let name = format!("{}/announcements", endpoint.client_name);
+            let name = vec![Value::from_static_str("SETNAME"), Value::from(name)];
+            let _ = client.custom::<Value, Value>(command("CLIENT"), name).await;
+            Ok(task)
+        };
+        let task = endpoint.patience.wait_for(started).await?;
         Ok(Connection {
             client,
             peer,

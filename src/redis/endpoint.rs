@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::address::Addresses;
 use super::node_config::NodeConfig;
+use super::patience::Patience;
 use super::probe::RunIds;
 use super::time::ServerTime;
 use crate::protocol::memory::MemoryId;
@@ -21,6 +22,7 @@ pub(super) struct Endpoint {
     pub(super) run_ids: Arc<RunIds>,
     pub(super) prefix: Arc<str>,
     pub(super) timeout: Duration,
+    pub(super) patience: Patience,
     pub(super) time: Arc<ServerTime>,
     /// The longest time between two looks of a client at addresses and records (P in the design).
     pub(super) look_period: Duration,

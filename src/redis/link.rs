@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_util::bytes::BytesMut;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{Reader, Setup, Writer};
 use super::endpoint::Endpoint;
 use super::memory::{self, Identity};
+use super::patience::too_late;
 use super::probe::{self, Facts};
 use super::resp::{self, Value};
 use super::script::Target;
@@ -63,9 +65,12 @@ impl Link {
     async fn open_without_limit(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<Opened, Fault> {
         let peer = endpoint.addresses.choose(found).await?;
         let (config, valid_for) = endpoint.node.current().await?;
-        let mut setup = Setup::open(&config, peer, &endpoint.client_name).await?;
-        let link = Link::probe(&mut setup, peer, endpoint).await?;
-        let (reader, writer) = setup.into_parts();
+        let opened = async {
+            let mut setup = Setup::open(&config, peer, &endpoint.client_name).await?;
+            let link = Link::probe(&mut setup, peer, endpoint).await?;
+            Ok((link, setup.into_parts()))
+        };
+        let (link, (reader, writer)) = endpoint.patience.wait_for(opened).await?;
         Ok(Opened {
             link,
             reader,
@@ -289,17 +294,14 @@ impl Link {
     }
 }
 
+/// Limits all of an opening: also name servers and providers of credentials may be slow.
 async fn in_time<T>(
     endpoint: &Endpoint,
     opening: impl Future<Output = Result<T, Fault>>,
 ) -> Result<T, Fault> {
-    tokio::time::timeout(endpoint.timeout, opening)
+    timeout(endpoint.timeout, opening)
         .await
-        .unwrap_or_else(|_| {
-            let limit = humantime::format_duration(endpoint.timeout);
-            let reason = format!("no answer to the first commands within {limit}");
-            Err(fault::disconnected(reason.into()))
-        })
+        .unwrap_or_else(|_| Err(too_late(endpoint.timeout)))
 }
 
 fn is_digest(text: &str) -> bool {

@@ -53,6 +53,7 @@ mod membership;
 mod memory;
 mod node_config;
 mod node_url;
+mod patience;
 mod pipeline;
 mod probe;
 mod reconnect;
@@ -94,6 +95,7 @@ use announcements::Announcements;
 use endpoint::Endpoint;
 use members::{Member, Members};
 pub(crate) use membership::Participation;
+use patience::Patience;
 use pipeline::Pipeline;
 use probe::RunIds;
 pub(crate) use settings::Settings;
@@ -134,6 +136,7 @@ impl RedisNode {
                 prefix: settings.prefix.clone(),
                 time: time.clone(),
                 timeout: settings.timeout,
+                patience: Patience::new(settings.timeout),
                 look_period,
                 window: settings.longest_ttl,
                 rejected_memory: Arc::default(),

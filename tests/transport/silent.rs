@@ -8,6 +8,7 @@ use quorlock::testbed::Testbed;
 use quorlock::{Lease, Redlock, ReleaseOutcome};
 use tokio::time::{Instant, sleep_until};
 
+use crate::common::PATIENCE;
 use crate::{eventually, keys, testbed};
 
 /// How long before a renewal the connections die.
@@ -95,6 +96,32 @@ async fn locks_are_given_although_connections_die_during_the_acquire() {
     };
     let (leases, ()) = tokio::join!(acquired, stranded);
     release(&testbed, leases).await;
+}
+
+/// A connection is accepted, and dies before the server's first answers arrive. A node that has answered at once before is not
+/// waited for until the connect timeout is over.
+#[tokio::test]
+async fn a_connection_that_dies_while_it_is_opened_is_given_up_soon() {
+    let testbed = testbed(1, true).await;
+    let [node] = testbed.nodes() else { unreachable!() };
+    let proxy = node.proxy().unwrap();
+    let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
+    let redlock = builder
+        .connect_timeout(Duration::from_secs(3_600))
+        .connect()
+        .await
+        .unwrap();
+    proxy.blackhole();
+    proxy.drop_connections();
+    eventually("the node is connected to again", async || {
+        proxy.connections() == 1
+    })
+    .await;
+    proxy.strand();
+    proxy.heal();
+    let lease = redlock.lock("x").forever().acquire();
+    let lease = tokio::time::timeout(PATIENCE, lease).await;
+    drop(lease.expect("a lease over another connection").unwrap());
 }
 
 /// The holder's connections live on.
