@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
@@ -127,7 +126,7 @@ impl Locks {
         }
     }
 
-    /// Looks at the next keys of the page, all nodes at once. Then rests for as long as that took: locks matter more than lists.
+    /// Looks at the next keys of the page. Then rests for as long as that took: locks matter more than lists.
     async fn read_locks(&mut self, keys: Vec<Arc<str>>) {
         sleep_until(&self.inspector.context.runtime, self.rests_until).await;
         let (count, began) = (keys.len(), Instant::now());
@@ -219,7 +218,11 @@ impl Locks {
             Some(fault) => Err(fault.clone()),
             None => self.inspector.read(node, keys.clone()).await,
         };
-        let answers = join_all(nodes.map(read)).await;
+        // One node after the other: an acquire does not wait for a single busy node.
+        let mut answers = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            answers.push(read(node).await);
+        }
         let mut found = Vec::with_capacity(keys.len());
         for (number, key) in keys.iter().enumerate() {
             let nodes = self.inspector.on_each_node(&answers, number);
