@@ -58,7 +58,6 @@ async fn a_lock_that_was_held_for_its_minimum_is_deleted(world: &World) {
     world.gone(&resource).await;
 }
 
-/// A waiter that relied on the first expiry would wait for the whole TTL.
 async fn a_waiter_gets_the_lock_when_the_minimum_is_over(world: &World) {
     let least = Duration::from_secs(2).min(world.ttl());
     for is_local in [false, true] {

@@ -67,6 +67,21 @@ async fn a_waiter_of_another_process_is_notified_and_asks_at_once() {
     }
 }
 
+/// A release during a minimum hold lets the keys expire earlier. A waiter that knows their first expiry only would wait for it.
+#[tokio::test(start_paused = true)]
+async fn waiters_learn_that_kept_keys_expire_earlier() {
+    let servers = servers(5);
+    let (holder, waiter) = (manager(&servers), manager(&servers));
+    let kept_until = Instant::now() + ms(3_000);
+    let lease = holder.lock("job").min_hold(ms(3_000)).acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("job").acquire());
+    sleep(ms(1_000)).await;
+    let _ = lease.release().await;
+    let next = timeout(ms(3_000), waiting).await.unwrap().unwrap().unwrap();
+    assert!(Instant::now() >= kept_until);
+    let _ = next.release().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_a_release_no_waiter_asks() {
     let servers = servers(5);
