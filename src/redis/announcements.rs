@@ -324,7 +324,7 @@ impl Connection {
             let _ = client.custom::<Value, Value>(command("CLIENT"), name).await;
             Ok(task)
         };
-        let task = endpoint.patience.wait_for(started).await?;
+        let task = endpoint.announcement_patience.wait_for(started).await?;
         Ok(Connection {
             client,
             peer,

@@ -22,7 +22,9 @@ pub(super) struct Endpoint {
     pub(super) run_ids: Arc<RunIds>,
     pub(super) prefix: Arc<str>,
     pub(super) timeout: Duration,
+    /// For connections for locks, and for those for announcements.
     pub(super) patience: Patience,
+    pub(super) announcement_patience: Patience,
     pub(super) time: Arc<ServerTime>,
     /// The longest time between two looks of a client at addresses and records (P in the design).
     pub(super) look_period: Duration,

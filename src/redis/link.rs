@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fred::types::config::Config;
 use tokio::time::timeout;
 use tokio_util::bytes::BytesMut;
 use tokio_util::sync::CancellationToken;
@@ -53,24 +54,32 @@ pub(super) struct Opened {
 impl Link {
     /// Connects and probes (R1). Dropping the future closes what it had opened.
     pub(super) async fn open(endpoint: &Endpoint) -> Result<Opened, Fault> {
-        let opening = async { Link::open_without_limit(endpoint, endpoint.addresses.find().await?).await };
+        let opening = async {
+            let (peer, config, valid_for) = resolve(endpoint, endpoint.addresses.find().await?).await?;
+            let opened = Link::connect(endpoint, peer, &config, valid_for);
+            endpoint.patience.wait_for(opened).await
+        };
         in_time(endpoint, opening).await
     }
 
     /// Connects to one of these addresses and probes.
     pub(super) async fn open_at(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<Opened, Fault> {
-        in_time(endpoint, Link::open_without_limit(endpoint, found)).await
+        let opening = async {
+            let (peer, config, valid_for) = resolve(endpoint, found).await?;
+            Link::connect(endpoint, peer, &config, valid_for).await
+        };
+        in_time(endpoint, opening).await
     }
 
-    async fn open_without_limit(endpoint: &Endpoint, found: Vec<SocketAddr>) -> Result<Opened, Fault> {
-        let peer = endpoint.addresses.choose(found).await?;
-        let (config, valid_for) = endpoint.node.current().await?;
-        let opened = async {
-            let mut setup = Setup::open(&config, peer, &endpoint.client_name).await?;
-            let link = Link::probe(&mut setup, peer, endpoint).await?;
-            Ok((link, setup.into_parts()))
-        };
-        let (link, (reader, writer)) = endpoint.patience.wait_for(opened).await?;
+    async fn connect(
+        endpoint: &Endpoint,
+        peer: Option<SocketAddr>,
+        config: &Config,
+        valid_for: Option<Duration>,
+    ) -> Result<Opened, Fault> {
+        let mut setup = Setup::open(config, peer, &endpoint.client_name).await?;
+        let link = Link::probe(&mut setup, peer, endpoint).await?;
+        let (reader, writer) = setup.into_parts();
         Ok(Opened {
             link,
             reader,
@@ -292,6 +301,16 @@ impl Link {
         self.changed.cancelled().await;
         fault::disconnected("the server may have changed, so it is probed again".into())
     }
+}
+
+/// Chooses one of these addresses, and gets the credentials.
+async fn resolve(
+    endpoint: &Endpoint,
+    found: Vec<SocketAddr>,
+) -> Result<(Option<SocketAddr>, Config, Option<Duration>), Fault> {
+    let peer = endpoint.addresses.choose(found).await?;
+    let (config, valid_for) = endpoint.node.current().await?;
+    Ok((peer, config, valid_for))
 }
 
 /// Limits all of an opening: also name servers and providers of credentials may be slow.

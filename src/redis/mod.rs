@@ -137,6 +137,7 @@ impl RedisNode {
                 time: time.clone(),
                 timeout: settings.timeout,
                 patience: Patience::new(settings.timeout),
+                announcement_patience: Patience::new(settings.timeout),
                 look_period,
                 window: settings.longest_ttl,
                 rejected_memory: Arc::default(),

@@ -9,9 +9,10 @@ use super::fault;
 use crate::node::Fault;
 use crate::sys::mutex::lock;
 
-/// A server that has answered at once may still need this long the next time.
-const SHORTEST: Duration = Duration::from_millis(500);
-/// A server may need so many times as long as it did the last time.
+/// A server that has answered at once may still need this long the next time. Longer than the grace in `reconnect.rs`, which would
+/// otherwise end in the same moment.
+const SHORTEST: Duration = Duration::from_millis(600);
+/// A server may need so many times as long as it did the last time; and as long as was not enough.
 const SLOWER: u32 = 4;
 
 /// A connection can die while it is being opened. So one that takes much longer than the last one did is given up, and another one
@@ -30,7 +31,7 @@ impl Patience {
         }
     }
 
-    /// Waits for a connection to open, for a limited time. Each time that is too short, the next one is twice as long.
+    /// Waits for a connection to open, for a limited time. Each time that is too short, the next one is four times as long.
     pub(super) async fn wait_for<T>(
         &self,
         opening: impl Future<Output = Result<T, Fault>>,
@@ -43,7 +44,7 @@ impl Patience {
         // A fault says nothing about how long an opened connection takes.
         match &opened {
             Ok(_) => self.set((since.elapsed() * SLOWER).max(SHORTEST)),
-            Err(_) if since.elapsed() >= limit => self.set(limit * 2),
+            Err(_) if since.elapsed() >= limit => self.set(limit * SLOWER),
             Err(_) => {}
         }
         opened
@@ -94,10 +95,10 @@ mod tests {
         assert_eq!(given_up_after(&patience).await, LONGEST);
         assert!(opens_after(&patience, Duration::from_millis(1)).await);
         let mut waited = Vec::new();
-        for _ in 0..6 {
+        for _ in 0..4 {
             waited.push(given_up_after(&patience).await.as_millis());
         }
-        assert_eq!(waited, [500, 1_000, 2_000, 4_000, 5_000, 5_000]);
+        assert_eq!(waited, [600, 2_400, 5_000, 5_000]);
     }
 
     #[tokio::test(start_paused = true)]

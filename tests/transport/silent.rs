@@ -6,13 +6,15 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use quorlock::testbed::Testbed;
 use quorlock::{Lease, Redlock, ReleaseOutcome};
-use tokio::time::{Instant, sleep_until};
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::common::PATIENCE;
 use crate::{eventually, keys, testbed};
 
 /// How long before a renewal the connections die.
 const SHORTLY: Duration = Duration::from_millis(20);
+const HOUR: Duration = Duration::from_secs(3_600);
 
 async fn managers(testbed: &Testbed) -> Vec<(Duration, Redlock)> {
     let ttls = env::var("QUORLOCK_TTLS").unwrap_or("2 4 6 10 15 20 30".into());
@@ -106,11 +108,7 @@ async fn a_connection_that_dies_while_it_is_opened_is_given_up_soon() {
     let [node] = testbed.nodes() else { unreachable!() };
     let proxy = node.proxy().unwrap();
     let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
-    let redlock = builder
-        .connect_timeout(Duration::from_secs(3_600))
-        .connect()
-        .await
-        .unwrap();
+    let redlock = builder.connect_timeout(HOUR).connect().await.unwrap();
     proxy.blackhole();
     proxy.drop_connections();
     eventually("the node is connected to again", async || {
@@ -120,8 +118,36 @@ async fn a_connection_that_dies_while_it_is_opened_is_given_up_soon() {
     proxy.strand();
     proxy.heal();
     let lease = redlock.lock("x").forever().acquire();
-    let lease = tokio::time::timeout(PATIENCE, lease).await;
+    let lease = timeout(PATIENCE, lease).await;
     drop(lease.expect("a lease over another connection").unwrap());
+}
+
+/// As above, for the connection over which releases are announced.
+#[tokio::test]
+async fn a_connection_for_announcements_that_dies_while_it_is_opened_is_given_up_soon() {
+    let testbed = testbed(1, true).await;
+    let [node] = testbed.nodes() else { unreachable!() };
+    let proxy = node.proxy().unwrap();
+    let holder = Redlock::builder().urls([node.direct_url()]).guard_window(HOUR);
+    let holder = holder.restart_guard(false).connect().await.unwrap();
+    // A watchdog would listen, too.
+    let held = holder.lock("x").ttl(HOUR).watchdog(false);
+    let _held = held.acquire().await.unwrap();
+    let builder = Redlock::builder().urls(testbed.urls()).restart_guard(false);
+    let redlock = builder.connect_timeout(HOUR).connect().await.unwrap();
+    let _waiter = tokio::spawn(redlock.lock("x").forever().acquire());
+    let listens = async || {
+        let list = node.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).await.unwrap();
+        !list.as_str().unwrap().is_empty()
+    };
+    eventually("it listens", listens).await;
+    // Accepts connections, and is silent.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    proxy.lead_to(silent.local_addr().unwrap());
+    node.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await.unwrap();
+    let _silent = timeout(PATIENCE, silent.accept()).await.unwrap().unwrap();
+    proxy.lead_to(node.direct_addr());
+    eventually("it listens again", listens).await;
 }
 
 /// The holder's connections live on.
