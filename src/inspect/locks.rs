@@ -7,10 +7,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
-use super::inspection::{Inspection, NodeInspection};
+use super::inspection::{Inspection, LockStatus, NodeInspection};
 use super::inspector::Inspector;
 use crate::node::{Fault, KeyState, KeyValue};
 use crate::options::{COUNTER_SUFFIX, is_reserved, literal};
@@ -26,7 +27,7 @@ const LONGEST_REST: Duration = Duration::from_millis(100);
 /// A lock whose keys stay on the same nodes during the listing is returned. A lock may be missed if it is acquired, released or
 /// repaired meanwhile. It is returned twice if a node fails meanwhile, or resizes its table of keys.
 ///
-/// Nodes are read for half of the time, because other clients' requests matter more: about a thousand locks a second.
+/// Nodes are read for half of the time, because other clients' requests matter more: in a fast network, about a thousand locks a second.
 ///
 /// A node that fails is no error: locks that only this node has are missing. Read [`faults`](Self::faults) after the last lock.
 pub struct Locks {
@@ -214,31 +215,115 @@ impl Locks {
         }
         let keys: Arc<[Arc<str>]> = keys.into();
         let nodes = 0..self.inspector.nodes.len();
-        let read = async |node: usize| match &self.faults[node] {
-            Some(fault) => Err(fault.clone()),
-            None => self.inspector.read(node, keys.clone()).await,
-        };
         // One node after the other: an acquire does not wait for a single busy node.
         let mut answers = Vec::with_capacity(nodes.len());
-        for node in nodes {
-            answers.push(read(node).await);
+        for node in nodes.clone() {
+            answers.push(self.read(node, keys.clone()).await);
         }
-        let mut found = Vec::with_capacity(keys.len());
-        for (number, key) in keys.iter().enumerate() {
-            let nodes = self.inspector.on_each_node(&answers, number);
-            let is_listed =
-                |node: &NodeInspection| node.key.as_ref().is_ok_and(|state| self.is_listed(state));
-            // It may have gone since the page was read.
-            if nodes.iter().any(is_listed) {
-                let resource = self.resource(key).unwrap_or(key);
-                found.push(Inspection::new(resource.into(), nodes));
-            }
+        let (doubted, mut found): (Vec<Inspection>, Vec<Inspection>) = self
+            .inspections(&keys, &answers)
+            .partition(|lock| lock.status == LockStatus::Partial);
+        if !doubted.is_empty() {
+            // Locks that are taken or released meanwhile look as if few nodes had them. All nodes at once tell.
+            let key = |lock: &Inspection| format!("{}{}", self.inspector.prefix, lock.resource).into();
+            let keys: Arc<[Arc<str>]> = doubted.iter().map(key).collect();
+            let again = join_all(nodes.map(|node| self.read(node, keys.clone()))).await;
+            found.extend(self.inspections(&keys, &again));
+            answers.extend(again);
         }
+        let is_listed = |node: &NodeInspection| node.key.as_ref().is_ok_and(|state| self.is_listed(state));
+        // It may have gone since the page was read.
+        found.retain(|lock| lock.nodes.iter().any(is_listed));
+        let nodes = self.faults.len();
         for (number, answer) in answers.into_iter().enumerate() {
             if let Err(fault) = answer {
-                self.faults[number].get_or_insert(fault);
+                self.faults[number % nodes].get_or_insert(fault);
             }
         }
         found
+    }
+
+    /// Reads keys from one node. A node that has failed before is not asked.
+    async fn read(&self, node: usize, keys: Arc<[Arc<str>]>) -> Result<Vec<KeyState>, Fault> {
+        match &self.faults[node] {
+            Some(fault) => Err(fault.clone()),
+            None => self.inspector.read(node, keys).await,
+        }
+    }
+
+    fn inspections(
+        &self,
+        keys: &[Arc<str>],
+        answers: &[Result<Vec<KeyState>, Fault>],
+    ) -> impl Iterator<Item = Inspection> {
+        keys.iter().enumerate().map(|(number, key)| {
+            let resource = self.resource(key).unwrap_or(key);
+            Inspection::new(resource.into(), self.inspector.on_each_node(answers, number))
+        })
+    }
+}
+
+#[cfg(feature = "simulation")]
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use futures_util::future::{BoxFuture, FutureExt, ready};
+
+    use super::*;
+    use crate::Redlock;
+    use crate::node::{KeyPage, OwnerToken, Reply, Request};
+    use crate::simulation::Node;
+
+    /// A node with one lock, which is released once it has been read so many times, on any node.
+    #[derive(Debug)]
+    struct Read {
+        name: Arc<str>,
+        reads: Arc<AtomicUsize>,
+        held_for: usize,
+    }
+
+    impl Node for Read {
+        fn name(&self) -> &Arc<str> {
+            &self.name
+        }
+
+        fn call(&self, _: Request, _: Duration) -> BoxFuture<'static, Result<Reply, Fault>> {
+            ready(Err(Fault::Loading)).boxed()
+        }
+
+        fn inspect(&self, keys: Arc<[Arc<str>]>) -> BoxFuture<'static, Result<Vec<KeyState>, Fault>> {
+            let value = match self.reads.fetch_add(1, SeqCst) < self.held_for {
+                true => KeyValue::Owner(OwnerToken::from(1)),
+                false => KeyValue::Free,
+            };
+            let state = KeyState::new(value, Some(Duration::from_secs(1)), None);
+            ready(Ok(vec![state; keys.len()])).boxed()
+        }
+
+        fn scan(&self, _: &str, _: u64) -> BoxFuture<'static, Result<KeyPage, Fault>> {
+            ready(Ok(KeyPage::new(vec!["quorlock:job".into()], None))).boxed()
+        }
+    }
+
+    async fn listed(held_for: usize) -> Option<Inspection> {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let node = |number| -> Arc<dyn Node> {
+            Arc::new(Read {
+                name: format!("node{number}").into(),
+                reads: reads.clone(),
+                held_for,
+            })
+        };
+        let redlock = Redlock::builder()
+            .custom_nodes((0..5).map(node).collect())
+            .unwrap();
+        redlock.locks("*").next().await
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_is_released_meanwhile_is_not_left_on_few_nodes() {
+        assert_eq!(listed(2).await, None);
+        assert_eq!(listed(5).await.map(|lock| lock.status), Some(LockStatus::Held));
     }
 }
