@@ -12,10 +12,10 @@ use tracing::Instrument;
 use crate::log::Log;
 use crate::nodes::{ScriptedNode, at_once, ms, redlock, scripted_nodes, yes};
 
-const TTL: Duration = ms(3_000);
+pub(crate) const TTL: Duration = ms(3_000);
 
 /// Nodes that refuse the lock so many times, and do not extend while `out` is set.
-fn nodes(refusals: usize, out: &Arc<AtomicBool>) -> Vec<Arc<ScriptedNode>> {
+pub(crate) fn nodes(refusals: usize, out: &Arc<AtomicBool>) -> Vec<Arc<ScriptedNode>> {
     let (out, asked) = (out.clone(), Arc::new(AtomicUsize::new(0)));
     scripted_nodes(3, move |node, action| match action {
         Action::Acquire { .. } if asked.fetch_add(1, SeqCst) < 3 * refusals => at_once(Ok(Reply::Held {

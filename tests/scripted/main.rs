@@ -32,5 +32,6 @@ mod polled;
 mod queueing;
 mod renewing;
 mod splits;
+mod traces;
 mod turns;
 mod worlds;
