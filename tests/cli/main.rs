@@ -8,6 +8,7 @@ mod common;
 mod config;
 mod detached;
 mod doctor;
+mod exporter;
 mod holders;
 mod interrupts;
 mod losing;
@@ -27,6 +28,7 @@ mod support;
 mod suspending;
 mod terminal;
 mod testbeds;
+mod top;
 
 use quorlock::testbed::Testbed;
 

@@ -260,6 +260,8 @@ async fn each_command_tells_its_own_exit_codes() {
         ("show", &[0, 2, 69, 71, 78]),
         ("break", &[0, 2, 69, 71, 75, 78]),
         ("members", &[0, 2, 69, 71, 78]),
+        ("exporter", &[0, 2, 71]),
+        ("top", &[0, 2, 71]),
         ("bench", &[0, 2, 69, 71, 78]),
         ("testbed", &[0, 2, 69, 71, 126, 127]),
         ("completions", &[0, 2, 71]),

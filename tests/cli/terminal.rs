@@ -76,6 +76,17 @@ impl Terminal {
         self.shown.drain(..position + text.len());
     }
 
+    /// Waits until the screen as a whole contains this text. For programs that move the cursor, instead of `shows`.
+    pub(crate) async fn draws(&mut self, screen: &mut vt100::Parser, text: &str) {
+        while !screen.screen().contents().contains(text) {
+            let more = timeout(PATIENCE, self.screen.recv()).await;
+            let Ok(Some(more)) = more else {
+                panic!("no {text:?} in {}", screen.screen().contents());
+            };
+            screen.process(&more);
+        }
+    }
+
     pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }

@@ -112,7 +112,7 @@ fn ask(question: &str) -> bool {
 
 /// Whether a break has deleted the lock's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// A quorum of nodes has deleted the key, or had none.
     Broken,
     /// A quorum of nodes had no key, and none had this owner's.
@@ -124,7 +124,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn of(votes: &Votes) -> Outcome {
+    pub(crate) fn of(votes: &Votes) -> Outcome {
         let count = |is: fn(&Reply) -> bool| {
             let answers = votes
                 .iter()
@@ -150,7 +150,7 @@ impl Outcome {
         }
     }
 
-    fn words(self, votes: &Votes) -> String {
+    pub(crate) fn words(self, votes: &Votes) -> String {
         let (deleted, nodes) = (votes.yes(), votes.iter().count());
         match self {
             Outcome::Nothing => "there was nothing to break: no node has this owner's key".to_owned(),

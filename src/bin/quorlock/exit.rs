@@ -118,6 +118,18 @@ Exit codes:
    71  the result could not be printed
    78  more than one list of nodes is in use";
 
+pub(crate) const OF_EXPORTER: &str = "\
+Exit codes:
+    0  Ctrl-C or TERM ended it
+    2  usage error: options, URLs, durations
+   71  the system refused the address, or the result could not be printed";
+
+pub(crate) const OF_TOP: &str = "\
+Exit codes:
+    0  a key or a signal ended it, or what there is was printed
+    2  usage error: options, URLs, durations
+   71  the system refused the terminal, or the result could not be printed";
+
 pub(crate) const OF_BENCH: &str = "\
 Exit codes:
     0  there are results

@@ -12,6 +12,11 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Formats a short time in milliseconds, to the tenth.
+pub(crate) fn tenths(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
 /// Formats a moment as RFC 3339, to the second.
 pub(crate) fn utc(moment: SystemTime) -> String {
     humantime::format_rfc3339_seconds(moment).to_string()

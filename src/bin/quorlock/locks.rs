@@ -94,16 +94,19 @@ fn leak_line(lock: &Inspection, leaks: &[Leak]) -> String {
 }
 
 fn leak_document(lock: &Inspection, leaks: &[Leak]) -> Value {
-    let name = |leak: &Leak| match leak {
+    let mut document = holder::lock_document(lock);
+    document["leaks"] = leaks.iter().map(leak_name).collect();
+    document
+}
+
+pub(crate) fn leak_name(leak: &Leak) -> &'static str {
+    match leak {
         Leak::Endless => "no_expiry",
         Leak::WrongType => "wrong_type",
         Leak::Partial => "partial",
         Leak::EndlessCounter => "counter_without_expiry",
         _ => "other",
-    };
-    let mut document = holder::lock_document(lock);
-    document["leaks"] = leaks.iter().map(name).collect();
-    document
+    }
 }
 
 /// How many locks each client holds. Grows with the number of clients, not of locks.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `args/`, `usage.rs` | the command line, and wrong ones |
 //! | `settings.rs`, `config.rs` | options from variables and from the configuration file |
-//! | `run.rs`, `detached.rs`, `status.rs`, `doctor.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `bench/`, `testbed.rs` | one subcommand each |
+//! | `run.rs`, `detached.rs`, `status.rs`, `doctor.rs`, `members.rs`, `show.rs`, `locks.rs`, `break_lock.rs`, `exporter/`, `top/`, `bench/`, `testbed.rs` | one subcommand each |
 //! | `manual.rs` | completions and manual pages |
 //! | `nodes.rs`, `credentials.rs` | the nodes, and how to connect to them |
 //! | `locking.rs`, `acquire.rs` | acquires a lock, and reports why it waits |
@@ -17,6 +17,7 @@
 //! | `report.rs`, `event/`, `log.rs`, `progress.rs` | events and progress on standard error, without blocking |
 //! | `out.rs` | results on standard output |
 //! | `end.rs`, `exit.rs` | the end: an exit code, or a signal |
+//! | `survey.rs` | what `exporter` and `top` show: nodes, locks, findings |
 //! | `holder.rs` | locks and their holders, for programs and people |
 
 mod acquire;
@@ -31,6 +32,7 @@ mod doctor;
 mod end;
 mod event;
 mod exit;
+mod exporter;
 mod format;
 mod group;
 mod guard;
@@ -52,14 +54,17 @@ mod show;
 mod signals;
 mod status;
 mod supervise;
+mod survey;
 mod suspension;
 mod terminal;
 mod testbed;
+mod top;
 mod usage;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use args::{Arguments, Command};
+use args::{Arguments, Command, Output};
 use end::End;
 use exit::Failure;
 use report::Report;
@@ -70,7 +75,7 @@ fn main() -> ExitCode {
     if let Some(grace) = guard::requested(&words) {
         return guard::run_guard(grace);
     }
-    let given = match Given::parse(words.clone()) {
+    let mut given = match Given::parse(words.clone()) {
         Ok(given) => given,
         Err(error) => return usage::end(&error, &words),
     };
@@ -80,6 +85,10 @@ fn main() -> ExitCode {
         Command::Run(_) | Command::Acquire(_) | Command::Testbed(_)
     ) {
         suspension::block();
+    }
+    let is_json = given.arguments.output.json;
+    if matches!(given.arguments.command, Command::Top(_)) && !is_json && std::io::stdout().is_terminal() {
+        given.arguments.output = Output::on_a_screen();
     }
     let report = Report::start(&given.arguments.output);
     let end = match given
@@ -115,6 +124,8 @@ fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
             Command::Show(show) => show::show(show, report).await.map(End::Code),
             Command::Locks(locks) => locks::locks(locks, report).await.map(End::Code),
             Command::Break(breaks) => break_lock::break_lock(breaks, report).await.map(End::Code),
+            Command::Exporter(exporter) => exporter::exporter(exporter, report).await,
+            Command::Top(top) => top::top(top, report).await,
             Command::Bench(bench) => bench::bench(bench, report).await,
             Command::Testbed(testbed) => testbed::testbed(testbed, report).await,
             Command::Completions(completions) => manual::completions(&completions).map(End::Code),

@@ -47,7 +47,7 @@ pub(crate) struct Signals {
 }
 
 /// Signals by which people and service managers end a command.
-const END: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+pub(crate) const END: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 impl Signals {
     /// Listens to these signals. Those ignored at the start (`nohup`, `&` in a script) stay ignored, also by the command.

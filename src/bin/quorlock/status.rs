@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use quorlock::node::Fault;
-use quorlock::{ConnectError, NodeStatus};
+use quorlock::{ConnectError, NodeStatus, Redlock};
 use serde_json::{Value, json};
 
 use crate::args::Status;
@@ -13,16 +13,20 @@ use crate::format::{millis, short};
 use crate::report::Report;
 use crate::{locking, nodes, out};
 
-struct Line {
-    node: String,
-    up: bool,
-    fault: Option<Fault>,
-    warnings: Vec<String>,
+/// What is known of a node.
+pub(crate) struct Line {
+    pub(crate) node: String,
+    pub(crate) up: bool,
+    /// Why the node is down, or gives no locks.
+    pub(crate) fault: Option<Fault>,
+    pub(crate) warnings: Vec<String>,
+    /// How long a write took.
+    pub(crate) write: Option<Duration>,
 }
 
 impl Line {
     /// Returns the time until the node gives locks. `None` if it is down or refuses writes, or another list of nodes is in use.
-    fn ready_in(&self) -> Option<Duration> {
+    pub(crate) fn ready_in(&self) -> Option<Duration> {
         match &self.fault {
             _ if !self.up => None,
             None => Some(Duration::ZERO),
@@ -32,17 +36,17 @@ impl Line {
 }
 
 /// Whether the nodes give locks.
-struct Verdict {
+pub(crate) struct Verdict {
     quorum: usize,
     up: usize,
     /// How many nodes give locks now.
     ready: usize,
     /// The time until a quorum gives locks. `None` if too few nodes will.
-    quorum_in: Option<Duration>,
+    pub(crate) quorum_in: Option<Duration>,
 }
 
 impl Verdict {
-    fn of(lines: &[Line]) -> Verdict {
+    pub(crate) fn of(lines: &[Line]) -> Verdict {
         let quorum = nodes::quorum(lines.len());
         let mut ready_in: Vec<Duration> = lines.iter().filter_map(Line::ready_in).collect();
         ready_in.sort_unstable();
@@ -70,7 +74,7 @@ impl Verdict {
         }
     }
 
-    fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         match self.quorum_in {
             Some(Duration::ZERO) => "quorum".to_owned(),
             Some(time) => format!(
@@ -98,8 +102,7 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
         .connect_without_quorum()
         .await
         .map_err(|error| nodes::not_connected(&error))?;
-    let nodes = redlock.nodes().into_iter().zip(redlock.check_writes().await);
-    let lines: Vec<Line> = nodes.map(|(node, written)| line(node, written)).collect();
+    let lines = lines(&redlock).await;
     let verdict = Verdict::of(&lines);
     out::print(report, || document(&lines, &verdict), || text(&lines, &verdict))?;
     Ok(match error {
@@ -109,7 +112,14 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
     })
 }
 
+/// Writes to each node, and returns what is known of it then.
+pub(crate) async fn lines(redlock: &Redlock) -> Vec<Line> {
+    let nodes = redlock.nodes().into_iter().zip(redlock.check_writes().await);
+    nodes.map(|(node, written)| line(node, written)).collect()
+}
+
 fn line(node: NodeStatus, written: Result<Duration, Fault>) -> Line {
+    let write = written.as_ref().ok().copied();
     let (up, fault, warnings) = match nodes::warnings(node.state) {
         // The guard and other clients' lists are over sooner or later, a refused write is not.
         Ok(warnings) => (true, written.err().or(node.left_out), warnings),
@@ -120,10 +130,11 @@ fn line(node: NodeStatus, written: Result<Duration, Fault>) -> Line {
         up,
         fault,
         warnings,
+        write,
     }
 }
 
-fn document(lines: &[Line], verdict: &Verdict) -> Value {
+pub(crate) fn document(lines: &[Line], verdict: &Verdict) -> Value {
     let node = |line: &Line| {
         json!({
             "node": line.node, "up": line.up, "reason": line.fault.as_ref().map(Fault::kind),
@@ -137,7 +148,7 @@ fn document(lines: &[Line], verdict: &Verdict) -> Value {
     })
 }
 
-fn text(lines: &[Line], verdict: &Verdict) -> String {
+pub(crate) fn text(lines: &[Line], verdict: &Verdict) -> String {
     let mut text = String::new();
     for line in lines {
         let _ = match (line.up, &line.fault) {

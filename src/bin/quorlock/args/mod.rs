@@ -6,6 +6,7 @@ mod shared;
 mod shell;
 mod times;
 mod trials;
+mod watching;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ pub(crate) use shared::{Existing, Locking, Nodes};
 pub(crate) use shell::{Completions, Man};
 pub(crate) use times::{LockTimes, Wait};
 pub(crate) use trials::{Bench, Testbed};
+pub(crate) use watching::{Exporter, Top};
 
 use crate::exit;
 
@@ -49,6 +51,8 @@ pub(crate) enum Command {
     Show(Show),
     Break(Break),
     Members(Members),
+    Exporter(Exporter),
+    Top(Top),
     Bench(Bench),
     Testbed(Testbed),
     Completions(Completions),
@@ -70,9 +74,27 @@ pub(crate) struct Output {
     pub(crate) json: bool,
 }
 
+impl Output {
+    /// Prints errors only: a whole screen is drawn.
+    pub(crate) fn on_a_screen() -> Output {
+        Output {
+            verbose: 0,
+            quiet: true,
+            json: false,
+        }
+    }
+}
+
 impl Command {
     /// Returns whether the result contains warnings about nodes' settings. The log then leaves them out.
     pub(crate) fn shows_settings(&self) -> bool {
-        matches!(self, Command::Status(_) | Command::Doctor(_) | Command::Bench(_))
+        matches!(
+            self,
+            Command::Status(_)
+                | Command::Doctor(_)
+                | Command::Exporter(_)
+                | Command::Top(_)
+                | Command::Bench(_)
+        )
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Nodes {
 }
 
 /// Where existing locks and clients are looked for.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Existing {
     #[command(flatten)]
     pub(crate) nodes: Nodes,

@@ -28,7 +28,7 @@ use crate::end::End;
 use crate::event::Event;
 use crate::exit::{self, Failure};
 use crate::report::Report;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::{nodes, out};
 use chart::Chart;
 use load::Load;
@@ -36,7 +36,6 @@ use plan::Plan;
 use round_trips::Node;
 use tally::Faults;
 
-const STOP_SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 /// How long a measurement may take to end after a signal.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the nodes' states are read while some are unknown. Reading them sends nothing.
@@ -66,7 +65,7 @@ impl Results {
 
 pub(crate) async fn bench(arguments: Bench, report: &Report) -> Result<End, Failure> {
     let plan = Plan::new(arguments)?;
-    let mut signals = Signals::listen(&STOP_SIGNALS)?;
+    let mut signals = Signals::listen(&signals::END)?;
     // First, so that a missing folder is reported before half a minute of measuring.
     let chart = plan.args.chart.as_deref().map(Chart::open).transpose()?;
     match plan.args.testbed {

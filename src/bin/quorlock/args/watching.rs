@@ -1,0 +1,55 @@
+//! The commands that show nodes and locks continuously.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::times::within;
+use super::{Existing, LockTimes};
+use crate::exit;
+
+/// Serve metrics of the nodes and their locks for Prometheus, and a page for people
+///
+/// /metrics has the metrics (docs/metrics.md), /healthz answers 200 if a quorum of nodes gives locks and 503 if not, / is a page
+/// with nodes, findings and locks. They show no password and no owner token.
+///
+/// Looks at the nodes when asked, every five seconds at most, and for about five seconds at most. Once a minute, runs the checks of
+/// `quorlock doctor`. Takes no lock; writes keys that expire within ten seconds. Ends with Ctrl-C or TERM.
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_EXPORTER)]
+pub(crate) struct Exporter {
+    #[command(flatten)]
+    pub(crate) existing: Existing,
+    #[command(flatten)]
+    pub(crate) times: LockTimes,
+    /// Where to listen. Anybody who can connect there sees the names of locks and their holders
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9654")]
+    pub(crate) listen: SocketAddr,
+}
+
+/// Show the nodes and their locks continuously
+///
+/// Keys: q quits, s sorts, / filters, arrows select a lock, b asks and then breaks it. Bars show how long a write to each node
+/// took, ! one that failed. Shows the first 200 locks that it finds, and looks for them for five seconds at most.
+///
+/// Without a terminal, or with --json, prints what there is once. Takes no lock; writes keys that expire within ten seconds.
+#[derive(Debug, Args)]
+#[command(after_help = exit::OF_TOP)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) existing: Existing,
+    #[command(flatten)]
+    pub(crate) times: LockTimes,
+    /// How often to look
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = period)]
+    pub(crate) every: Duration,
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    within(
+        text,
+        Duration::from_millis(200)..=Duration::from_secs(3_600),
+        "200ms to 1h",
+    )
+}

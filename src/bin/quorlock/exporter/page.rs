@@ -1,0 +1,125 @@
+//! A survey as a page for people, also on a phone. It needs no scripts, and loads nothing.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use quorlock::Inspection;
+
+use crate::format::{counted, tenths, utc};
+use crate::holder;
+use crate::nodes::quorum;
+use crate::report::escape_control_characters;
+use crate::status::{Line, Verdict};
+use crate::survey::{MOST_SHOWN, Survey};
+
+const HEAD: &str = "<!doctype html>
+<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
+<meta http-equiv=\"refresh\" content=\"15\"><title>quorlock</title>
+<style>
+:root { color-scheme: light dark; --good: #0a7d33; --bad: #c21f1f; --line: #8885; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1rem auto; max-width: 70rem; padding: 0 1rem; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin: 1.5rem 0 .4rem; }
+.good { color: var(--good); } .bad { color: var(--bad); }
+ul { list-style: none; margin: 0; padding: 0; }
+li { border-top: 1px solid var(--line); padding: .45rem 0; overflow-wrap: anywhere; }
+small { opacity: .75; }
+@media (prefers-color-scheme: dark) { :root { --good: #52d07f; --bad: #ff7b72; } }
+</style></head><body>
+";
+
+pub(super) fn html(survey: &Survey) -> String {
+    let verdict = Verdict::of(&survey.nodes);
+    let is_good = verdict.quorum_in.is_some_and(|time| time.is_zero());
+    let mut page = HEAD.to_owned();
+    let _ = writeln!(
+        page,
+        "<h1>quorlock: <span class=\"{}\">{}</span></h1>\n<p><small>{}, {} needed; {}</small></p>",
+        class(is_good),
+        escaped(&verdict.words()),
+        counted(survey.nodes.len(), "node"),
+        quorum(survey.nodes.len()),
+        utc(SystemTime::now()),
+    );
+    list(&mut page, "Nodes", survey.nodes.iter().map(node));
+    let findings = survey.check_up.iter().flat_map(|found| &found.findings);
+    let findings = findings.map(|finding| {
+        let node = finding.node.as_deref().unwrap_or("the set of nodes");
+        let (seen, advice) = (escaped(&finding.seen), escaped(&finding.advice));
+        format!(
+            "<b>{}</b>: {}: {seen}<br><small>{advice}</small>",
+            finding.severity.name(),
+            escaped(node)
+        )
+    });
+    list(&mut page, "Findings", findings);
+    let locks = &survey.locks;
+    let partial = if locks.is_partial { ", at least" } else { "" };
+    let heading = format!("{} held{partial}", counted(locks.held, "lock"));
+    list(&mut page, &heading, locks.shown.iter().map(lock));
+    if locks.shown.len() as u64 == MOST_SHOWN as u64 {
+        let _ = writeln!(
+            page,
+            "<p><small>The first {}: <code>quorlock locks</code> lists all.</small></p>",
+            locks.shown.len()
+        );
+    }
+    page.push_str("</body></html>\n");
+    page
+}
+
+/// Writes a list under a heading. An empty one says so.
+fn list(page: &mut String, heading: &str, items: impl Iterator<Item = String>) {
+    let _ = writeln!(page, "<h2>{heading}</h2>\n<ul>");
+    let mut items = items.peekable();
+    if items.peek().is_none() {
+        page.push_str("<li><small>none</small></li>\n");
+    }
+    for item in items {
+        let _ = writeln!(page, "<li>{item}</li>");
+    }
+    page.push_str("</ul>\n");
+}
+
+fn node(line: &Line) -> String {
+    let state = match (&line.fault, line.up) {
+        (None, true) => "up".to_owned(),
+        (Some(fault), true) => format!("up, but {fault}"),
+        (Some(fault), false) => fault.to_string(),
+        (None, false) => "unknown".to_owned(),
+    };
+    let write = line
+        .write
+        .map(|time| format!(" <small>a write takes {}</small>", tenths(time)));
+    let warnings: String = line
+        .warnings
+        .iter()
+        .map(|warning| format!("<br><small>{}</small>", escaped(warning)))
+        .collect();
+    format!(
+        "<b>{}</b>: <span class=\"{}\">{}</span>{}{warnings}",
+        escaped(&line.node),
+        class(line.up && line.fault.is_none()),
+        escaped(&state),
+        write.unwrap_or_default(),
+    )
+}
+
+fn lock(lock: &Inspection) -> String {
+    format!(
+        "<b>{}</b>: {}",
+        escaped(&lock.resource),
+        escaped(&holder::line(lock))
+    )
+}
+
+fn class(is_good: bool) -> &'static str {
+    if is_good { "good" } else { "bad" }
+}
+
+fn escaped(text: &str) -> String {
+    escape_control_characters(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}

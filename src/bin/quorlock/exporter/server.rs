@@ -1,0 +1,113 @@
+//! Answers HTTP requests.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::{page, prometheus};
+use crate::status::Verdict;
+use crate::survey::Surveyor;
+
+/// Most connections at a time. Further ones wait.
+const MOST_CONNECTIONS: usize = 64;
+/// How long a client may take to send a request: longer than Prometheus usually waits between two.
+const PATIENCE: Duration = Duration::from_secs(75);
+/// How long a connection is used. A request that is being answered then may take `LAST` longer.
+const LONGEST: Duration = Duration::from_secs(300);
+const LAST: Duration = Duration::from_secs(15);
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PAGE: &str = "text/html; charset=utf-8";
+
+/// Runs until dropped.
+pub(super) async fn serve(listener: TcpListener, surveyor: Arc<Surveyor>) {
+    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let Ok(permit) = room.clone().acquire_owned().await else {
+            return;
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Too many open files, for example: others may be closed soon.
+                tracing::warn!(%error, "a connection was not accepted");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let surveyor = surveyor.clone();
+        tokio::spawn(async move {
+            let answering = service_fn(move |request| answer(request, surveyor.clone()));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .serve_connection(TokioIo::new(stream), answering);
+            let mut connection = pin!(connection);
+            // What a client does wrong is its own affair.
+            if timeout(LONGEST, connection.as_mut()).await.is_err() {
+                connection.as_mut().graceful_shutdown();
+                let _ = timeout(LAST, connection).await;
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    surveyor: Arc<Surveyor>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(response(
+            StatusCode::METHOD_NOT_ALLOWED,
+            TEXT,
+            "only GET\n".to_owned(),
+        ));
+    }
+    Ok(match request.uri().path() {
+        "/" => response(StatusCode::OK, PAGE, page::html(&surveyor.survey().await)),
+        "/metrics" => response(
+            StatusCode::OK,
+            METRICS,
+            prometheus::text(&surveyor.survey().await),
+        ),
+        "/healthz" => {
+            let verdict = Verdict::of(&surveyor.nodes().await);
+            let status = match verdict.quorum_in {
+                Some(Duration::ZERO) => StatusCode::OK,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            response(status, TEXT, verdict.words() + "\n")
+        }
+        _ => response(
+            StatusCode::NOT_FOUND,
+            TEXT,
+            "there are /, /metrics and /healthz\n".to_owned(),
+        ),
+    })
+}
+
+fn response(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // The page loads nothing, and runs nothing.
+    let policy = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    response
+}

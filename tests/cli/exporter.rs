@@ -1,0 +1,116 @@
+//! Metrics, health and a page over HTTP.
+
+use quorlock::testbed::Testbed;
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Running, eventually, finish, holder, text, with};
+
+/// Returns the status and the body.
+async fn ask(url: &str, method: &str, path: &str) -> (u16, String) {
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+async fn get(url: &str, path: &str) -> (u16, String) {
+    ask(url, "GET", path).await
+}
+
+#[tokio::test]
+async fn nodes_locks_and_findings_are_served() {
+    let testbed = Testbed::start(3).await.unwrap();
+    let urls = testbed.urls();
+    let mut held = holder(&urls, "job <b>&").await;
+    let mut exporter = Running::start(with(&urls, &["exporter", "--listen", "127.0.0.1:0"]));
+    let url = exporter.line().await;
+
+    let (status, metrics) = get(&url, "/metrics").await;
+    assert_eq!(status, 200);
+    let has = |line: &str| metrics.lines().any(|other| other == line);
+    for node in urls.iter().map(|url| url.trim_start_matches("redis://")) {
+        for name in ["up", "gives_locks"] {
+            let line = format!("quorlock_exporter_node_{name}{{node=\"{node}\"}} 1");
+            assert!(has(&line), "no {line}: {metrics}");
+        }
+    }
+    assert!(has("quorlock_exporter_locks_held 1"), "{metrics}");
+    assert!(
+        has("quorlock_exporter_leaked_locks{kind=\"no_expiry\"} 0"),
+        "{metrics}"
+    );
+    let finding = "quorlock_exporter_findings{node=\"\",code=\"same_host\",severity=\"warning\"} 1\n";
+    eventually("the doctor has looked", async || {
+        get(&url, "/metrics").await.1.contains(finding)
+    })
+    .await;
+    assert_eq!(get(&url, "/healthz").await, (200, "quorum\n".to_owned()));
+
+    let (status, page) = get(&url, "/").await;
+    assert_eq!(status, 200);
+    assert!(page.contains("<b>job &lt;b&gt;&amp;</b>: held by "), "{page}");
+    assert!(
+        page.contains("same_host") || page.contains("fail together"),
+        "{page}"
+    );
+    // A reader could break the lock with it.
+    let shown = finish(with(&urls, &["show", "--json", "job <b>&"])).await;
+    let shown: serde_json::Value = serde_json::from_str(&text(&shown.stdout)).unwrap();
+    let owner = shown["owner"].as_str().unwrap();
+    assert!(!page.contains(owner) && !metrics.contains(owner));
+
+    assert_eq!(get(&url, "/other").await.0, 404);
+    assert_eq!(ask(&url, "POST", "/metrics").await.0, 405);
+    for node in &testbed.nodes()[1..] {
+        node.kill().await.unwrap();
+    }
+    eventually("no quorum", async || get(&url, "/healthz").await.0 == 503).await;
+    let (_, metrics) = get(&url, "/metrics").await;
+    assert_eq!(
+        metrics.matches("quorlock_exporter_node_up").count(),
+        3 + 2,
+        "{metrics}"
+    );
+    let is_partial = "quorlock_exporter_list_is_partial 1\n";
+    eventually("the list is partial", async || {
+        get(&url, "/metrics").await.1.contains(is_partial)
+    })
+    .await;
+
+    exporter.signal(Signal::TERM);
+    assert_eq!(exporter.end().await.0, Some(0));
+    held.close_input();
+    held.end().await;
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let urls = testbed.urls();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = finish(with(&urls, &["exporter", "--listen", &address])).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(71), "{said}");
+    assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
+}
+
+#[tokio::test]
+async fn programs_read_the_address_as_json() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let mut exporter = Running::start(with(
+        &testbed.urls(),
+        &["exporter", "--json", "--listen", "127.0.0.1:0"],
+    ));
+    let document: serde_json::Value = serde_json::from_str(&exporter.line().await).unwrap();
+    assert_eq!(get(document["url"].as_str().unwrap(), "/healthz").await.0, 200);
+    exporter.signal(Signal::INT);
+    assert_eq!(exporter.end().await.0, Some(0));
+}

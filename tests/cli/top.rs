@@ -1,0 +1,94 @@
+//! Nodes and locks on a terminal, and without one.
+
+use std::num::NonZeroU16;
+
+use quorlock::testbed::Testbed;
+use tokio::process::Command;
+
+use crate::support::{finish, holder, text, with};
+use crate::terminal::Terminal;
+
+const ROWS: NonZeroU16 = NonZeroU16::new(24).unwrap();
+const COLUMNS: NonZeroU16 = NonZeroU16::new(80).unwrap();
+
+fn on_a_terminal(urls: &[String]) -> Terminal {
+    let nodes = urls.join(",");
+    let script = format!("stty rows {ROWS} cols {COLUMNS}; exec \"$QUORLOCK\" top --every 200ms");
+    let command = ["sh", "-c", &script];
+    Terminal::start(&command, |command: &mut Command| {
+        command.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock"));
+        command.env("QUORLOCK_NODES", nodes).env("TERM", "xterm");
+    })
+}
+
+#[tokio::test]
+async fn a_lock_is_found_and_broken() {
+    let testbed = Testbed::start(3).await.unwrap();
+    let urls = testbed.urls();
+    let mut other = holder(&urls, "another").await;
+    let held = holder(&urls, "nightly").await;
+    let mut terminal = on_a_terminal(&urls);
+    let mut screen = vt100::Parser::new(ROWS, COLUMNS, 0);
+    terminal.draws(&mut screen, "quorum").await;
+    terminal.draws(&mut screen, "nightly").await;
+    terminal.press("/nightl");
+    terminal.draws(&mut screen, "with: nightl_").await;
+    terminal.press("\r");
+    terminal.draws(&mut screen, "q quit").await;
+    assert!(!screen.screen().contents().contains("another"));
+    terminal.press("b");
+    terminal.draws(&mut screen, "[y/N] break nightly?").await;
+    terminal.press("n");
+    terminal.draws(&mut screen, "not broken").await;
+    terminal.press("b");
+    terminal.draws(&mut screen, "[y/N] break nightly?").await;
+    terminal.press("y");
+    terminal
+        .draws(&mut screen, "broken: deleted on 3 of 3 nodes: nightly")
+        .await;
+    // The lease was broken, so its command was ended.
+    assert_eq!(held.end().await.0, Some(79));
+    terminal.press("q");
+    let (status, rest) = terminal.end().await;
+    assert!(status.success(), "{status}");
+    // The screen from before is back.
+    screen.process(rest.as_bytes());
+    assert!(!screen.screen().alternate_screen(), "{rest:?}");
+    other.close_input();
+    other.end().await;
+}
+
+#[tokio::test]
+async fn the_terminal_is_as_before_afterwards() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let nodes = testbed.urls().join(",");
+    let script = "stty rows 24 cols 80; before=$(stty -g); \"$QUORLOCK\" top; [ \"$before\" = \"$(stty -g)\" ] && echo as before";
+    let mut terminal = Terminal::start(&["sh", "-c", script], |command| {
+        command.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock"));
+        command.env("QUORLOCK_NODES", nodes).env("TERM", "xterm");
+    });
+    terminal.shows("up").await;
+    terminal.press("\x03");
+    terminal.shows("as before").await;
+    terminal.end().await;
+}
+
+#[tokio::test]
+async fn without_a_terminal_it_prints_once() {
+    let testbed = Testbed::start(3).await.unwrap();
+    let urls = testbed.urls();
+    let mut held = holder(&urls, "nightly").await;
+    let output = finish(with(&urls, &["top"])).await;
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        said.contains("3 of 3 nodes up, 2 needed: quorum\n1 lock held\nnightly: held by "),
+        "{said}"
+    );
+    let output = finish(with(&urls, &["top", "--json"])).await;
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["status"]["verdict"], "quorum");
+    assert_eq!(document["locks"][0]["resource"], "nightly");
+    held.close_input();
+    held.end().await;
+}
