@@ -27,7 +27,7 @@ setup:
 	@scripts/setup
 
 setup-tests:
-	@scripts/setup postgresql
+	@scripts/setup postgresql prometheus
 
 setup-bench:
 	@scripts/setup postgresql etcd-server

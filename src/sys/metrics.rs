@@ -370,7 +370,7 @@ pub(crate) fn describe(losses: &[&'static str]) {
         (
             "quorlock_acquire_seconds",
             Seconds,
-            "From the call until the lock was acquired, or not: waiting included.",
+            "From the first poll until the lock was acquired, or not: waiting included.",
         ),
         (
             "quorlock_attempt_seconds",
