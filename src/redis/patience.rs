@@ -38,9 +38,13 @@ impl Patience {
     ) -> Result<T, Fault> {
         let limit = *lock(&self.limit);
         let since = Instant::now();
-        let opened = timeout(limit, opening)
-            .await
-            .unwrap_or_else(|_| Err(too_late(limit)));
+        let late = |_| match limit == self.longest {
+            true => Err(too_late(limit)),
+            false => Err(fault::disconnected(
+                "no answer to the first commands, for much longer than the last time".into(),
+            )),
+        };
+        let opened = timeout(limit, opening).await.unwrap_or_else(late);
         // A fault says nothing about how long an opened connection takes.
         match &opened {
             Ok(_) => self.set((since.elapsed() * SLOWER).max(SHORTEST)),
@@ -116,6 +120,27 @@ mod tests {
         let refused = async { Err::<(), _>(Fault::Loading) };
         assert_eq!(patience.wait_for(refused).await, Err(Fault::Loading));
         assert_eq!(given_up_after(&patience).await, SHORTEST);
+    }
+
+    /// A time that no option sets would mislead, and change with each attempt: the same fault is logged once.
+    #[tokio::test(start_paused = true)]
+    async fn only_the_connect_timeout_is_named() {
+        let patience = Patience::new(LONGEST);
+        assert!(opens_after(&patience, Duration::from_millis(223)).await);
+        let mut faults = Vec::new();
+        for _ in 0..3 {
+            let never = pending::<Result<(), Fault>>();
+            faults.push(patience.wait_for(never).await.unwrap_err().to_string());
+        }
+        let usual = "not connected: no answer to the first commands, for much longer than the last time";
+        assert_eq!(
+            faults,
+            [
+                usual,
+                usual,
+                "not connected: no answer to the first commands within 5s"
+            ]
+        );
     }
 
     #[tokio::test(start_paused = true)]
