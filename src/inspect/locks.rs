@@ -220,6 +220,7 @@ impl Locks {
         for node in nodes.clone() {
             answers.push(self.read(node, keys.clone()).await);
         }
+        self.record_faults(&answers);
         let (doubted, mut found): (Vec<Inspection>, Vec<Inspection>) = self
             .inspections(&keys, &answers)
             .partition(|lock| lock.status == LockStatus::Partial);
@@ -228,19 +229,22 @@ impl Locks {
             let key = |lock: &Inspection| format!("{}{}", self.inspector.prefix, lock.resource).into();
             let keys: Arc<[Arc<str>]> = doubted.iter().map(key).collect();
             let again = join_all(nodes.map(|node| self.read(node, keys.clone()))).await;
+            self.record_faults(&again);
             found.extend(self.inspections(&keys, &again));
-            answers.extend(again);
         }
         let is_listed = |node: &NodeInspection| node.key.as_ref().is_ok_and(|state| self.is_listed(state));
         // It may have gone since the page was read.
         found.retain(|lock| lock.nodes.iter().any(is_listed));
-        let nodes = self.faults.len();
-        for (number, answer) in answers.into_iter().enumerate() {
+        found
+    }
+
+    /// Keeps the first fault of each node.
+    fn record_faults(&mut self, answers: &[Result<Vec<KeyState>, Fault>]) {
+        for (known, answer) in self.faults.iter_mut().zip(answers) {
             if let Err(fault) = answer {
-                self.faults[number % nodes].get_or_insert(fault);
+                known.get_or_insert_with(|| fault.clone());
             }
         }
-        found
     }
 
     /// Reads keys from one node. A node that has failed before is not asked.
