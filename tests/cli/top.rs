@@ -18,6 +18,7 @@ fn on_a_terminal(urls: &[String]) -> Terminal {
     Terminal::start(&command, |command: &mut Command| {
         command.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock"));
         command.env("QUORLOCK_NODES", nodes).env("TERM", "xterm");
+        command.env("QUORLOCK_LOG", "trace");
     })
 }
 
@@ -48,6 +49,10 @@ async fn a_lock_is_found_and_broken() {
         .await;
     // The lease was broken, so its command was ended.
     assert_eq!(held.end().await.0, Some(79));
+    testbed.nodes()[0].kill().await.unwrap();
+    terminal.draws(&mut screen, "not connected").await;
+    // The log would disturb the screen.
+    assert!(!screen.screen().contents().contains("out of reach"));
     terminal.press("q");
     let (status, rest) = terminal.end().await;
     assert!(status.success(), "{status}");

@@ -14,11 +14,15 @@ pub(crate) fn words(holder: &Holder) -> String {
     format!("{}, since {}", holder.name(), since(holder))
 }
 
+/// Returns the time since the holder's attempt began. `None` if that is later than now, by this machine's clock.
+pub(crate) fn age(holder: &Holder) -> Option<Duration> {
+    SystemTime::now().duration_since(holder.since).ok()
+}
+
 pub(crate) fn since(holder: &Holder) -> String {
     let since = humantime::format_rfc3339_seconds(holder.since);
-    let ago = SystemTime::now().duration_since(holder.since).ok();
     // Whole seconds: the clocks of two machines differ.
-    let ago = ago
+    let ago = age(holder)
         .map(|ago| Duration::from_secs(ago.as_secs()))
         .filter(|ago| !ago.is_zero());
     ago.map_or_else(

@@ -83,7 +83,8 @@ pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failu
     Ok(exit::OK)
 }
 
-fn line(lock: &Inspection) -> String {
+/// Returns a lock and its holder as a line.
+pub(crate) fn line(lock: &Inspection) -> String {
     escape_control_characters(&format!("{}: {}", lock.resource, holder::line(lock))) + "\n"
 }
 

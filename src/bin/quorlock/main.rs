@@ -61,10 +61,10 @@ mod testbed;
 mod top;
 mod usage;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
-use args::{Arguments, Command, Output};
+use args::{Arguments, Command};
 use end::End;
 use exit::Failure;
 use report::Report;
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     if let Some(grace) = guard::requested(&words) {
         return guard::run_guard(grace);
     }
-    let mut given = match Given::parse(words.clone()) {
+    let given = match Given::parse(words.clone()) {
         Ok(given) => given,
         Err(error) => return usage::end(&error, &words),
     };
@@ -85,10 +85,6 @@ fn main() -> ExitCode {
         Command::Run(_) | Command::Acquire(_) | Command::Testbed(_)
     ) {
         suspension::block();
-    }
-    let is_json = given.arguments.output.json;
-    if matches!(given.arguments.command, Command::Top(_)) && !is_json && std::io::stdout().is_terminal() {
-        given.arguments.output = Output::on_a_screen();
     }
     let report = Report::start(&given.arguments.output);
     let end = match given
@@ -106,7 +102,11 @@ fn main() -> ExitCode {
 }
 
 fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
-    log::start(report, &arguments.output, arguments.command.shows_settings())?;
+    let disturbs =
+        matches!(arguments.command, Command::Top(_)) && top::has_screen(report) && stderr().is_terminal();
+    if !disturbs {
+        log::start(report, &arguments.output, arguments.command.shows_settings())?;
+    }
     // One thread: a signal that stops this process takes effect where it is raised. It also starts quickly.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

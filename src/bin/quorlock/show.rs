@@ -7,7 +7,7 @@ use quorlock::{ConnectError, Inspection, LockStatus, Redlock, RedlockBuilder};
 use crate::args::{Existing, Show};
 use crate::exit::{self, Failure};
 use crate::report::{Report, escape_control_characters};
-use crate::{holder, nodes, out};
+use crate::{holder, locks, nodes, out};
 
 pub(crate) async fn show(arguments: Show, report: &Report) -> Result<u8, Failure> {
     let redlock = look(&arguments.existing).await?;
@@ -45,8 +45,7 @@ fn builder(existing: &Existing) -> Result<RedlockBuilder, Failure> {
 }
 
 pub(crate) fn text(lock: &Inspection) -> String {
-    let line = format!("{}: {}", lock.resource, holder::line(lock));
-    let mut text = escape_control_characters(&line) + "\n";
+    let mut text = locks::line(lock);
     for node in &lock.nodes {
         let line = escape_control_characters(&holder::node_line(node));
         let _ = writeln!(text, "  {}: {line}", node.node);

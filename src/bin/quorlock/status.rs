@@ -13,18 +13,33 @@ use crate::format::{millis, short};
 use crate::report::Report;
 use crate::{locking, nodes, out};
 
-/// What is known of a node.
+/// A node's state, and how long a write took.
 pub(crate) struct Line {
     pub(crate) node: String,
     pub(crate) up: bool,
     /// Why the node is down, or gives no locks.
     pub(crate) fault: Option<Fault>,
     pub(crate) warnings: Vec<String>,
-    /// How long a write took.
+    /// `None` if the write failed.
     pub(crate) write: Option<Duration>,
 }
 
 impl Line {
+    /// Returns the state in words.
+    pub(crate) fn words(&self) -> String {
+        match (self.up, &self.fault) {
+            (true, None) => "up".to_owned(),
+            (true, Some(fault)) => format!("up, but {fault}"),
+            (false, Some(fault)) => fault.to_string(),
+            (false, None) => "unknown".to_owned(),
+        }
+    }
+
+    /// Returns whether nothing is wrong with the node.
+    pub(crate) fn is_good(&self) -> bool {
+        self.up && self.fault.is_none()
+    }
+
     /// Returns the time until the node gives locks. `None` if it is down or refuses writes, or another list of nodes is in use.
     pub(crate) fn ready_in(&self) -> Option<Duration> {
         match &self.fault {
@@ -42,7 +57,7 @@ pub(crate) struct Verdict {
     /// How many nodes give locks now.
     ready: usize,
     /// The time until a quorum gives locks. `None` if too few nodes will.
-    pub(crate) quorum_in: Option<Duration>,
+    quorum_in: Option<Duration>,
 }
 
 impl Verdict {
@@ -87,10 +102,15 @@ impl Verdict {
         }
     }
 
+    /// Returns whether a quorum gives locks now.
+    pub(crate) fn is_quorum(&self) -> bool {
+        self.quorum_in == Some(Duration::ZERO)
+    }
+
     fn code(&self) -> u8 {
-        match self.quorum_in {
-            Some(Duration::ZERO) => exit::OK,
-            _ => exit::NO_QUORUM,
+        match self.is_quorum() {
+            true => exit::OK,
+            false => exit::NO_QUORUM,
         }
     }
 }
@@ -112,7 +132,7 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
     })
 }
 
-/// Writes to each node, and returns what is known of it then.
+/// Writes to each node, and returns its state then.
 pub(crate) async fn lines(redlock: &Redlock) -> Vec<Line> {
     let nodes = redlock.nodes().into_iter().zip(redlock.check_writes().await);
     nodes.map(|(node, written)| line(node, written)).collect()
@@ -151,12 +171,7 @@ pub(crate) fn document(lines: &[Line], verdict: &Verdict) -> Value {
 pub(crate) fn text(lines: &[Line], verdict: &Verdict) -> String {
     let mut text = String::new();
     for line in lines {
-        let _ = match (line.up, &line.fault) {
-            (true, None) => writeln!(text, "{}: up", line.node),
-            (true, Some(fault)) => writeln!(text, "{}: up, but {fault}", line.node),
-            (false, Some(fault)) => writeln!(text, "{}: {fault}", line.node),
-            (false, None) => writeln!(text, "{}: unknown", line.node),
-        };
+        let _ = writeln!(text, "{}: {}", line.node, line.words());
         for warning in &line.warnings {
             let _ = writeln!(text, "  warning: {warning}");
         }

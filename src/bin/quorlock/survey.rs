@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use quorlock::{CheckUp, Inspection, LockStatus, Redlock, RedlockBuilder};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::args::{Existing, LockTimes};
 use crate::exit::Failure;
+use crate::format::counted;
 use crate::locks::leak_name;
 use crate::status::{self, Line};
-use crate::{locking, nodes};
+use crate::{holder, locking, nodes};
 
 /// How long a survey may list locks.
 const LISTING: Duration = Duration::from_secs(5);
@@ -19,13 +20,13 @@ const LISTING: Duration = Duration::from_secs(5);
 pub(crate) const MOST_SHOWN: usize = 200;
 const CHECK_PERIOD: Duration = Duration::from_secs(60);
 
-/// What was seen.
+/// The nodes and their locks at one time.
 pub(crate) struct Survey {
     /// When the locks were looked at.
     pub(crate) at: Instant,
     pub(crate) nodes: Arc<Vec<Line>>,
     pub(crate) locks: Arc<Locks>,
-    /// What `doctor` has found lately. `None` before it was asked for the first time, or if it could not look.
+    /// The latest findings of `doctor`. `None` before it was asked for the first time, or if it could not look.
     pub(crate) check_up: Option<Arc<CheckUp>>,
 }
 
@@ -52,11 +53,11 @@ pub(crate) struct Surveyor {
     check_up: Mutex<Option<Arc<CheckUp>>>,
 }
 
-/// What was seen last, and when.
+/// The latest look, and when it ended.
 type Cached<T> = tokio::sync::Mutex<Option<(Instant, Arc<T>)>>;
 
 impl Surveyor {
-    /// Connects. What was seen is shown for the time `fresh`.
+    /// Connects. A look is used again for the time `fresh`.
     pub(crate) async fn start(
         existing: &Existing,
         times: &LockTimes,
@@ -101,14 +102,14 @@ impl Surveyor {
             .1
     }
 
-    /// Returns what was seen lately, or looks. However many ask, one looks at a time.
-    async fn fresh<T>(&self, seen: &Cached<T>, look: impl Future<Output = T>) -> (Instant, Arc<T>) {
-        let mut seen = seen.lock().await;
-        if let Some(seen) = seen.as_ref().filter(|(at, _)| at.elapsed() < self.fresh) {
-            return seen.clone();
+    /// Returns the latest look, or looks again if that is too old. However many ask, one looks at a time.
+    async fn fresh<T>(&self, latest: &Cached<T>, look: impl Future<Output = T>) -> (Instant, Arc<T>) {
+        let mut latest = latest.lock().await;
+        if let Some(look) = latest.as_ref().filter(|(at, _)| at.elapsed() < self.fresh) {
+            return look.clone();
         }
         let new = Arc::new(look.await);
-        seen.insert((Instant::now(), new)).clone()
+        latest.insert((Instant::now(), new)).clone()
     }
 
     async fn look_at_locks(&self) -> Locks {
@@ -159,12 +160,21 @@ fn builder(existing: &Existing, times: &LockTimes) -> Result<RedlockBuilder, Fai
 }
 
 impl Locks {
+    /// Returns how many locks are held, in words.
+    pub(crate) fn words(&self) -> String {
+        let at_least = if self.is_partial { ", at least" } else { "" };
+        format!("{} held{at_least}", counted(self.held, "lock"))
+    }
+
+    /// Returns whether there may be more locks than those shown.
+    pub(crate) fn are_cut(&self) -> bool {
+        self.shown.len() == MOST_SHOWN
+    }
+
     fn add(&mut self, lock: Inspection) {
         if lock.status == LockStatus::Held {
             self.held += 1;
-            let since = lock.holder.as_ref().map(|holder| holder.since);
-            let age = since.and_then(|since| SystemTime::now().duration_since(since).ok());
-            self.oldest = self.oldest.max(age);
+            self.oldest = self.oldest.max(lock.holder.as_ref().and_then(holder::age));
         }
         // Counters that never expire may be meant to.
         for leak in lock.leaks(false) {

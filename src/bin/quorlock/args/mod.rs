@@ -74,17 +74,6 @@ pub(crate) struct Output {
     pub(crate) json: bool,
 }
 
-impl Output {
-    /// Prints errors only: a whole screen is drawn.
-    pub(crate) fn on_a_screen() -> Output {
-        Output {
-            verbose: 0,
-            quiet: true,
-            json: false,
-        }
-    }
-}
-
 impl Command {
     /// Returns whether the result contains warnings about nodes' settings. The log then leaves them out.
     pub(crate) fn shows_settings(&self) -> bool {

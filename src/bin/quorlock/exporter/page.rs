@@ -29,12 +29,11 @@ small { opacity: .75; }
 
 pub(super) fn html(survey: &Survey) -> String {
     let verdict = Verdict::of(&survey.nodes);
-    let is_good = verdict.quorum_in.is_some_and(|time| time.is_zero());
     let mut page = HEAD.to_owned();
     let _ = writeln!(
         page,
         "<h1>quorlock: <span class=\"{}\">{}</span></h1>\n<p><small>{}, {} needed; {}</small></p>",
-        class(is_good),
+        class(verdict.is_quorum()),
         escaped(&verdict.words()),
         counted(survey.nodes.len(), "node"),
         quorum(survey.nodes.len()),
@@ -53,14 +52,11 @@ pub(super) fn html(survey: &Survey) -> String {
     });
     list(&mut page, "Findings", findings);
     let locks = &survey.locks;
-    let partial = if locks.is_partial { ", at least" } else { "" };
-    let heading = format!("{} held{partial}", counted(locks.held, "lock"));
-    list(&mut page, &heading, locks.shown.iter().map(lock));
-    if locks.shown.len() as u64 == MOST_SHOWN as u64 {
+    list(&mut page, &locks.words(), locks.shown.iter().map(lock));
+    if locks.are_cut() {
         let _ = writeln!(
             page,
-            "<p><small>The first {}: <code>quorlock locks</code> lists all.</small></p>",
-            locks.shown.len()
+            "<p><small>The first {MOST_SHOWN}: <code>quorlock locks</code> lists all.</small></p>"
         );
     }
     page.push_str("</body></html>\n");
@@ -81,12 +77,6 @@ fn list(page: &mut String, heading: &str, items: impl Iterator<Item = String>) {
 }
 
 fn node(line: &Line) -> String {
-    let state = match (&line.fault, line.up) {
-        (None, true) => "up".to_owned(),
-        (Some(fault), true) => format!("up, but {fault}"),
-        (Some(fault), false) => fault.to_string(),
-        (None, false) => "unknown".to_owned(),
-    };
     let write = line
         .write
         .map(|time| format!(" <small>a write takes {}</small>", tenths(time)));
@@ -98,8 +88,8 @@ fn node(line: &Line) -> String {
     format!(
         "<b>{}</b>: <span class=\"{}\">{}</span>{}{warnings}",
         escaped(&line.node),
-        class(line.up && line.fault.is_none()),
-        escaped(&state),
+        class(line.is_good()),
+        escaped(&line.words()),
         write.unwrap_or_default(),
     )
 }

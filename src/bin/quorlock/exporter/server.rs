@@ -86,9 +86,9 @@ async fn answer(
         ),
         "/healthz" => {
             let verdict = Verdict::of(&surveyor.nodes().await);
-            let status = match verdict.quorum_in {
-                Some(Duration::ZERO) => StatusCode::OK,
-                _ => StatusCode::SERVICE_UNAVAILABLE,
+            let status = match verdict.is_quorum() {
+                true => StatusCode::OK,
+                false => StatusCode::SERVICE_UNAVAILABLE,
             };
             response(status, TEXT, verdict.words() + "\n")
         }

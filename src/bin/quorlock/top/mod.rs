@@ -7,24 +7,24 @@ mod state;
 mod view;
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, stdin, stdout};
+use std::io::{self, Error, IsTerminal, stdin, stdout};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use serde_json::{Value, json};
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::args::Top;
 use crate::break_lock::Outcome;
 use crate::end::End;
 use crate::exit::{self, Failure};
-use crate::format::counted;
-use crate::report::{Report, escape_control_characters};
+use crate::report::Report;
 use crate::signals::{self, Signals};
 use crate::status::{self, Verdict};
 use crate::survey::{MOST_SHOWN, Survey, Surveyor};
-use crate::{holder, locking, out};
+use crate::{holder, locking, locks, out};
 use state::{Act, State};
 
 /// How often the screen is drawn anew without a key or a survey, so that times go on.
@@ -38,7 +38,7 @@ pub(crate) async fn top(arguments: Top, report: &Report) -> Result<End, Failure>
         Ok(surveyor) => surveyor?,
         Err(_) => return Ok(End::Code(exit::OK)),
     };
-    if report.is_json() || !stdin().is_terminal() || !stdout().is_terminal() {
+    if !has_screen(report) {
         let survey = match heard.or(surveyor.survey()).await {
             Ok(survey) => survey,
             Err(_) => return Ok(End::Code(exit::OK)),
@@ -46,7 +46,7 @@ pub(crate) async fn top(arguments: Top, report: &Report) -> Result<End, Failure>
         out::print(report, || document(&survey), || text(&survey))?;
         return Ok(End::Code(exit::OK));
     }
-    // What is printed later would disturb the screen.
+    // A warning that is printed later would disturb the screen.
     report.flush();
     let shown = match ratatui::try_init() {
         Ok(terminal) => show(terminal, surveyor, arguments.every, &mut heard).await,
@@ -56,30 +56,38 @@ pub(crate) async fn top(arguments: Top, report: &Report) -> Result<End, Failure>
     shown.map_err(|error| Failure::system("use the terminal", &error))
 }
 
+/// Returns whether `top` draws on a terminal, instead of printing.
+pub(crate) fn has_screen(report: &Report) -> bool {
+    !report.is_json() && stdin().is_terminal() && stdout().is_terminal()
+}
+
 /// Shows surveys until a key or a signal ends it.
 async fn show(
     mut terminal: DefaultTerminal,
     surveyor: Arc<Surveyor>,
     every: Duration,
     heard: &mut Signals,
-) -> std::io::Result<End> {
+) -> io::Result<End> {
     let mut keys = keyboard::read()?;
     let mut state = State::default();
     let mut redraw = interval_at(Instant::now(), REDRAW);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut surveys = Surveys::start(surveyor.clone(), every);
+    let mut surveys = make_surveys(surveyor.clone(), every);
     loop {
-        terminal.draw(|frame| view::draw(frame, &mut state))?;
+        terminal.draw(|frame| view::draw(frame, &state))?;
         tokio::select! {
             _ = redraw.tick() => {}
-            survey = surveys.next() => state.show(survey?),
+            survey = surveys.recv() => match survey {
+                Some(survey) => state.show(survey),
+                None => return Err(Error::other("the nodes are no longer looked at")),
+            },
             _ = heard.next() => return Ok(End::Code(exit::OK)),
             event = keys.recv() => match event.map(|event| state.take(&event)) {
                 // The terminal is gone.
                 None | Some(Act::Quit) => return Ok(End::Code(exit::OK)),
                 Some(Act::Nothing) => {}
                 Some(Act::Break(lock, owner)) => {
-                    terminal.draw(|frame| view::draw(frame, &mut state))?;
+                    terminal.draw(|frame| view::draw(frame, &state))?;
                     let words = match surveyor.redlock().break_lock(&*lock, owner).await {
                         Ok(votes) => Outcome::of(&votes).words(&votes),
                         Err(error) => error.to_string(),
@@ -91,28 +99,15 @@ async fn show(
     }
 }
 
-/// Surveys, made by a task of its own: keys are answered meanwhile.
-struct Surveys {
-    made: tokio::sync::mpsc::Receiver<Arc<Survey>>,
-}
-
-impl Surveys {
-    /// Makes a survey at once, and then one each time that `every` has passed since.
-    fn start(surveyor: Arc<Surveyor>, every: Duration) -> Surveys {
-        let (tell, made) = tokio::sync::mpsc::channel(1);
-        tokio::spawn(async move {
-            while tell.send(Arc::new(surveyor.survey().await)).await.is_ok() {
-                tokio::time::sleep(every).await;
-            }
-        });
-        Surveys { made }
-    }
-
-    /// Cancel safe.
-    async fn next(&mut self) -> std::io::Result<Arc<Survey>> {
-        let ended = || std::io::Error::other("the nodes are no longer looked at");
-        self.made.recv().await.ok_or_else(ended)
-    }
+/// Makes a survey at once, and then one each time that `every` has passed since. In a task of its own: keys are answered meanwhile.
+fn make_surveys(surveyor: Arc<Surveyor>, every: Duration) -> Receiver<Arc<Survey>> {
+    let (tell, surveys) = channel(1);
+    tokio::spawn(async move {
+        while tell.send(Arc::new(surveyor.survey().await)).await.is_ok() {
+            sleep(every).await;
+        }
+    });
+    surveys
 }
 
 fn document(survey: &Survey) -> Value {
@@ -125,13 +120,9 @@ fn document(survey: &Survey) -> Value {
 
 fn text(survey: &Survey) -> String {
     let mut text = status::text(&survey.nodes, &Verdict::of(&survey.nodes));
-    let partial = if survey.locks.is_partial { " at least" } else { "" };
-    let _ = writeln!(text, "{} held{partial}", counted(survey.locks.held, "lock"));
-    for lock in &survey.locks.shown {
-        let line = format!("{}: {}", lock.resource, holder::line(lock));
-        let _ = writeln!(text, "{}", escape_control_characters(&line));
-    }
-    if survey.locks.shown.len() == MOST_SHOWN {
+    let _ = writeln!(text, "{}", survey.locks.words());
+    text.extend(survey.locks.shown.iter().map(locks::line));
+    if survey.locks.are_cut() {
         let _ = writeln!(
             text,
             "these are the first {MOST_SHOWN}: `quorlock locks` lists all"

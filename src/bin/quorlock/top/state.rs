@@ -1,4 +1,4 @@
-//! What `quorlock top` shows, and what the person in front of it has chosen.
+//! The state of `quorlock top`: a survey, and the choices of the person in front of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) enum Mode {
     Confirm(Arc<str>, OwnerToken),
 }
 
-/// What to do after a key.
+/// The consequence of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Nothing,
@@ -95,7 +95,7 @@ impl State {
         locks.sort_by(|a, b| match self.sort {
             Sort::Held => since(a).cmp(&since(b)).then_with(|| a.resource.cmp(&b.resource)),
             Sort::Name => a.resource.cmp(&b.resource),
-            // What never expires comes first: it needs a look.
+            // Locks that never expire come first: they need a look.
             Sort::Expiry => a
                 .remaining()
                 .cmp(&b.remaining())

@@ -1,7 +1,7 @@
 //! Draws the screen of `quorlock top`.
 
 use std::collections::VecDeque;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use quorlock::Inspection;
 use ratatui::Frame;
@@ -12,6 +12,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::state::{HISTORY, Mode, State};
 use crate::format::{counted, tenths};
+use crate::holder;
 use crate::nodes::quorum;
 use crate::report::escape_control_characters;
 use crate::status::{self, Verdict};
@@ -24,8 +25,8 @@ const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 /// From the shortest to the longest.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
-    let Some(survey) = state.survey.clone() else {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+    let Some(survey) = &state.survey else {
         frame.render_widget(Paragraph::new("looking at the nodes ..."), frame.area());
         return;
     };
@@ -41,10 +42,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     .areas(body);
 
     let verdict = Verdict::of(&survey.nodes);
-    let is_good = verdict.quorum_in.is_some_and(|time| time.is_zero());
     let (count, needed) = (counted(survey.nodes.len(), "node"), quorum(survey.nodes.len()));
     let words = format!("quorlock: {} ({count}, {needed} needed)", verdict.words());
-    frame.render_widget(Paragraph::new(words).style(style(is_good)), head);
+    frame.render_widget(Paragraph::new(words).style(style(verdict.is_quorum())), head);
 
     let slowest = state
         .writes
@@ -60,7 +60,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
             Cell::new(node.node.clone()),
             Cell::new(node.write.map_or_else(String::new, tenths)),
             Cell::new(writes.map_or_else(String::new, |writes| bars(writes, slowest))),
-            Cell::new(node_words(node)).style(style(node.up && node.fault.is_none())),
+            Cell::new(node_words(node)).style(style(node.is_good())),
         ])
     };
     let widths = [
@@ -75,10 +75,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
         node_area,
     );
 
-    let partial = if survey.locks.is_partial { " at least" } else { "" };
-    let shown = match survey.locks.shown.len() {
-        MOST_SHOWN => format!(", {MOST_SHOWN} of them here"),
-        _ => String::new(),
+    let shown = match survey.locks.are_cut() {
+        true => format!(", {MOST_SHOWN} of them here"),
+        false => String::new(),
     };
     let filter = match (&state.mode, state.filter.as_str()) {
         (Mode::Filter, filter) => format!(", with: {filter}_"),
@@ -86,8 +85,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
         (_, filter) => format!(", with: {filter}"),
     };
     let words = format!(
-        "{} held{partial}{shown}, by {}{filter}",
-        counted(survey.locks.held, "lock"),
+        "{}{shown}, by {}{filter}",
+        survey.locks.words(),
         state.sort.name()
     );
     frame.render_widget(
@@ -108,12 +107,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
         Constraint::Min(10),
     ];
     let rows = locks.iter().zip(&names).map(|(lock, name)| {
+        let held_for = lock.holder.as_ref().and_then(holder::age);
         Row::new([
             name.clone(),
-            held_for(lock).map_or_else(String::new, whole),
+            held_for.map_or_else(String::new, whole),
             expiry(lock, survey.at.elapsed()),
             format!("{}/{}", lock.keys(), lock.nodes.len()),
-            holder(lock),
+            holder_words(lock),
         ])
     });
     let heading = Row::new(["LOCK", "HELD FOR", "EXPIRES", "NODES", "HOLDER"]).style(HEADING);
@@ -148,12 +148,14 @@ fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> u16 {
 }
 
 fn node_words(node: &status::Line) -> String {
-    match (&node.fault, node.up) {
-        (None, true) if node.warnings.is_empty() => "up".to_owned(),
-        (None, true) => format!("up; {}", node.warnings.join("; ")),
-        (Some(fault), true) => format!("up, but {fault}"),
-        (Some(fault), false) => fault.to_string(),
-        (None, false) => "unknown".to_owned(),
+    match node.is_good() {
+        true => [node.words()]
+            .iter()
+            .chain(&node.warnings)
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("; "),
+        false => node.words(),
     }
 }
 
@@ -174,11 +176,6 @@ fn whole(time: Duration) -> String {
     humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
 }
 
-fn held_for(lock: &Inspection) -> Option<Duration> {
-    let since = lock.holder.as_ref()?.since;
-    SystemTime::now().duration_since(since).ok()
-}
-
 /// `ago`: when the lock was looked at.
 fn expiry(lock: &Inspection, ago: Duration) -> String {
     match lock.remaining() {
@@ -187,7 +184,7 @@ fn expiry(lock: &Inspection, ago: Duration) -> String {
     }
 }
 
-fn holder(lock: &Inspection) -> String {
+fn holder_words(lock: &Inspection) -> String {
     match &lock.holder {
         Some(holder) => escape_control_characters(&holder.name().to_string()),
         None => lock.status.to_string(),
