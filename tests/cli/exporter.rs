@@ -4,12 +4,17 @@ use quorlock::testbed::Testbed;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-use crate::support::{Running, eventually, finish, holder, text, with};
+use crate::support::{PATIENCE, Running, eventually, finish, holder, text, with};
+
+fn address(url: &str) -> &str {
+    url.trim_start_matches("http://").trim_end_matches('/')
+}
 
 /// Returns the status and the body.
 async fn ask(url: &str, method: &str, path: &str) -> (u16, String) {
-    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let address = address(url);
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -88,6 +93,23 @@ async fn nodes_locks_and_findings_are_served() {
     assert_eq!(exporter.end().await.0, Some(0));
     held.close_input();
     held.end().await;
+}
+
+/// As many clients as are served at a time send half a request, and wait.
+#[tokio::test]
+async fn clients_that_are_silent_do_not_keep_others_out() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let arguments = ["exporter", "--listen", "127.0.0.1:0"];
+    let mut exporter = Running::start(with(&testbed.urls(), &arguments));
+    let url = exporter.line().await;
+    let mut silent = Vec::new();
+    for _ in 0..64 {
+        let mut stream = TcpStream::connect(address(&url)).await.unwrap();
+        stream.write_all(b"GET /metr").await.unwrap();
+        silent.push(stream);
+    }
+    let healthy = timeout(PATIENCE, get(&url, "/healthz")).await;
+    assert_eq!(healthy.expect("an answer").0, 200);
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! Answers HTTP requests.
 
 use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,11 +21,10 @@ use crate::survey::Surveyor;
 
 /// Most connections at a time. Further ones wait.
 const MOST_CONNECTIONS: usize = 64;
-/// How long a client may take to send a request: longer than Prometheus usually waits between two.
-const PATIENCE: Duration = Duration::from_secs(75);
-/// How long a connection is used. A request that is being answered then may take `LAST` longer.
-const LONGEST: Duration = Duration::from_secs(300);
-const LAST: Duration = Duration::from_secs(15);
+/// How long a client may take to send a request.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection may last, a survey and the client's reading included.
+const LONGEST: Duration = Duration::from_secs(30);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -54,13 +52,11 @@ pub(super) async fn serve(listener: TcpListener, surveyor: Arc<Surveyor>) {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(PATIENCE)
+                // Idle connections would keep others out.
+                .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), answering);
-            let mut connection = pin!(connection);
-            // What a client does wrong is its own affair.
-            if timeout(LONGEST, connection.as_mut()).await.is_err() {
-                connection.as_mut().graceful_shutdown();
-                let _ = timeout(LAST, connection).await;
-            }
+            // Errors are those of the client.
+            let _ = timeout(LONGEST, connection).await;
             drop(permit);
         });
     }
