@@ -2,31 +2,19 @@
 
 use quorlock::testbed::Testbed;
 use rustix::process::Signal;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::http::ask;
 use crate::support::{PATIENCE, Running, eventually, finish, holder, text, with};
 
 fn address(url: &str) -> &str {
     url.trim_start_matches("http://").trim_end_matches('/')
 }
 
-/// Returns the status and the body.
-async fn ask(url: &str, method: &str, path: &str) -> (u16, String) {
-    let address = address(url);
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, body.to_owned())
-}
-
 async fn get(url: &str, path: &str) -> (u16, String) {
-    ask(url, "GET", path).await
+    ask(address(url), "GET", path).await.unwrap()
 }
 
 #[tokio::test]
@@ -72,7 +60,7 @@ async fn nodes_locks_and_findings_are_served() {
     assert!(!page.contains(owner) && !metrics.contains(owner));
 
     assert_eq!(get(&url, "/other").await.0, 404);
-    assert_eq!(ask(&url, "POST", "/metrics").await.0, 405);
+    assert_eq!(ask(address(&url), "POST", "/metrics").await.unwrap().0, 405);
     for node in &testbed.nodes()[1..] {
         node.kill().await.unwrap();
     }

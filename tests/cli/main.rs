@@ -10,12 +10,16 @@ mod detached;
 mod doctor;
 mod exporter;
 mod holders;
+#[path = "../common/http.rs"]
+mod http;
 mod interrupts;
 mod losing;
 mod manual;
 mod nodes;
 mod options;
 mod periods;
+#[path = "../common/program.rs"]
+mod program;
 mod recipes;
 mod running;
 mod schema;

@@ -13,6 +13,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 use crate::common::keys;
+pub(crate) use crate::program::{isolate, program};
 use crate::schema::Printed;
 
 /// How long to wait for what must happen.
@@ -21,28 +22,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Returns the tool as a command. If the test fails, the tool is killed and ends its command.
 pub(crate) fn quorlock(urls: &[String]) -> Command {
     program(env!("CARGO_BIN_EXE_quorlock"), urls)
-}
-
-/// Returns a program that runs the tool. The developer's own settings do not reach it.
-pub(crate) fn program(name: &str, urls: &[String]) -> Command {
-    let mut command = Command::new(name);
-    isolate(&mut command);
-    command.kill_on_drop(true);
-    if !urls.is_empty() {
-        command.env("QUORLOCK_NODES", urls.join(", "));
-    }
-    command
-}
-
-/// Removes the developer's variables and configuration files from a command's environment.
-pub(crate) fn isolate(command: &mut Command) {
-    for (name, _) in std::env::vars_os() {
-        // This one chooses the server to test with.
-        if name.to_string_lossy().starts_with("QUORLOCK_") && name != "QUORLOCK_REDIS_SERVER" {
-            command.env_remove(name);
-        }
-    }
-    command.env("QUORLOCK_CONFIG", "/dev/null");
 }
 
 pub(crate) fn with(urls: &[String], arguments: &[&str]) -> Command {

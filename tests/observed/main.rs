@@ -7,8 +7,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/http.rs"]
 mod http;
 mod picture;
+#[path = "../common/program.rs"]
+mod program;
 mod prometheus;
 #[path = "../../examples/metrics.rs"]
 mod service;
@@ -20,10 +23,11 @@ use std::process::ExitCode;
 
 use common::eventually;
 use libtest_mimic::{Arguments, Trial};
+use program::program;
 use prometheus::{Prometheus, promtool, promtool_on};
 use quorlock::testbed::{Data, Testbed};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tool::{Exporter, quorlock};
 
 const SERVICE: &str = "QUORLOCK_OBSERVED_SERVICE";
@@ -70,7 +74,8 @@ async fn panels_have_data_and_alerts_fire_and_end() {
     })
     .await;
     for address in services_at.iter().chain([&exporter.address]) {
-        let metrics = http::get(*address, "/metrics").await;
+        let (status, metrics) = http::ask(&address.to_string(), "GET", "/metrics").await.unwrap();
+        assert_eq!(status, 200, "{metrics}");
         promtool_on(&["check", "metrics"], &metrics);
     }
 
@@ -143,10 +148,11 @@ fn documented_queries() -> Vec<String> {
 /// Starts a service. It ends with this process, and when it is dropped.
 fn start_service(urls: &[String]) -> (SocketAddr, Child) {
     let address = free_address();
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.env(SERVICE, "").env("QUORLOCK_NODES", urls.join(","));
-    command.env("METRICS_ADDRESS", address.to_string());
-    (address, command.kill_on_drop(true).spawn().unwrap())
+    let mut command = program(env::current_exe().unwrap(), urls);
+    command
+        .env(SERVICE, "")
+        .env("METRICS_ADDRESS", address.to_string());
+    (address, command.spawn().unwrap())
 }
 
 /// Returns an address on which nobody listens. Programs that cannot say which one they chose get one.

@@ -18,7 +18,7 @@ const RULES: &str = include_str!("../../deploy/prometheus/alerts.yml");
 
 /// Ends when it is dropped.
 pub(crate) struct Prometheus {
-    address: SocketAddr,
+    address: String,
     _process: Child,
     _folder: TempDir,
 }
@@ -48,7 +48,7 @@ impl Prometheus {
         });
         fs::write(folder.path().join("alerts.yml"), rules).unwrap();
 
-        let address = free_address();
+        let address = free_address().to_string();
         let mut command = Command::new("prometheus");
         command.current_dir(folder.path());
         command.args([
@@ -60,8 +60,8 @@ impl Prometheus {
         let process = command.kill_on_drop(true).spawn();
         let process = process.expect("no `prometheus` on the PATH: `make setup-tests` installs it");
         eventually("Prometheus is ready", async || {
-            let answer = http::ask(address, "/-/ready").await;
-            answer.is_ok_and(|answer| answer.contains(" 200 OK"))
+            let answer = http::ask(&address, "GET", "/-/ready").await;
+            answer.is_ok_and(|(status, _)| status == 200)
         })
         .await;
         Prometheus {
@@ -78,7 +78,9 @@ impl Prometheus {
             .map(|(name, value)| format!("{name}={}", encoded(value)))
             .collect();
         let path = format!("/api/v1/{path}?{}", parameters.join("&"));
-        let answer: Value = serde_json::from_str(&http::get(self.address, &path).await).unwrap();
+        let (status, body) = http::ask(&self.address, "GET", &path).await.unwrap();
+        assert_eq!(status, 200, "{parameters:?}: {body}");
+        let answer: Value = serde_json::from_str(&body).unwrap();
         answer["data"]["result"].clone()
     }
 
@@ -119,7 +121,7 @@ impl Prometheus {
         series.collect()
     }
 
-    /// `alert`: the beginning of its name, or its name and labels from there on.
+    /// `alert`: its name; with a quotation mark after it, also labels.
     pub(crate) async fn has_fired(&self, alert: &str) -> bool {
         let query = format!("max_over_time(ALERTS{{alertstate=\"firing\",alertname=\"{alert}\"}}[1h])");
         self.value(&query).await.is_some()

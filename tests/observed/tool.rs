@@ -6,10 +6,11 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::program::program;
+
 fn command(urls: &[String], arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
-    command.args(arguments).env("QUORLOCK_NODES", urls.join(","));
-    command.env("QUORLOCK_CONFIG", "/dev/null").kill_on_drop(true);
+    let mut command = program(env!("CARGO_BIN_EXE_quorlock"), urls);
+    command.args(arguments);
     command
 }
 
