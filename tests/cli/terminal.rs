@@ -6,11 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{tcgetwinsize, tcsetwinsize};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::support::{PATIENCE, isolate};
 
@@ -26,6 +27,8 @@ impl Terminal {
     /// Starts `command` as the session's first process. `set_up` adds to its environment.
     pub(crate) fn start(command: &[&str], set_up: impl FnOnce(&mut Command)) -> Terminal {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        // A process that inherited it would keep the terminal alive.
+        fcntl_setfd(&keyboard, FdFlags::CLOEXEC).unwrap();
         grantpt(&keyboard).unwrap();
         unlockpt(&keyboard).unwrap();
         let name = ptsname(&keyboard, Vec::new()).unwrap();
@@ -63,11 +66,12 @@ impl Terminal {
 
     /// Waits until this text is shown, after all texts that were waited for before.
     pub(crate) async fn shows(&mut self, text: &str) {
+        let give_up = Instant::now() + PATIENCE;
         let position = loop {
             if let Some(position) = self.shown.find(text) {
                 break position;
             }
-            let more = timeout(PATIENCE, self.screen.recv()).await;
+            let more = timeout_at(give_up, self.screen.recv()).await;
             let Ok(Some(more)) = more else {
                 panic!("no {text:?} in {:?}", self.shown);
             };
@@ -78,8 +82,9 @@ impl Terminal {
 
     /// Waits until the screen as a whole contains this text. For programs that move the cursor, instead of `shows`.
     pub(crate) async fn draws(&mut self, screen: &mut vt100::Parser, text: &str) {
+        let give_up = Instant::now() + PATIENCE;
         while !screen.screen().contents().contains(text) {
-            let more = timeout(PATIENCE, self.screen.recv()).await;
+            let more = timeout_at(give_up, self.screen.recv()).await;
             let Ok(Some(more)) = more else {
                 panic!("no {text:?} in {}", screen.screen().contents());
             };

@@ -1,11 +1,15 @@
 //! Nodes and locks on a terminal, and without one.
 
+use std::fs;
 use std::num::NonZeroU16;
+use std::process::Stdio;
 
 use quorlock::testbed::Testbed;
+use tokio::io::AsyncReadExt;
 use tokio::process::Command;
+use tokio::time::timeout;
 
-use crate::support::{finish, holder, text, with};
+use crate::support::{PATIENCE, eventually, finish, holder, program, text, with};
 use crate::terminal::Terminal;
 
 const ROWS: NonZeroU16 = NonZeroU16::new(24).unwrap();
@@ -96,4 +100,39 @@ async fn without_a_terminal_it_prints_once() {
     assert_eq!(document["locks"][0]["resource"], "nightly");
     held.close_input();
     held.end().await;
+}
+
+/// As if the connection to the host had broken. `script` has the terminal, and is killed; the tool ignores that it is hung up on.
+#[tokio::test]
+async fn it_ends_with_an_error_when_the_terminal_is_gone() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let file = testbed.folder().join("status");
+    let words = r#"trap "" HUP; stty rows 24 cols 80; "$QUORLOCK" top; echo $? >"$FILE""#;
+    let mut script = program("script", &testbed.urls());
+    script.args(["--quiet", "--flush", "--command", words, "/dev/null"]);
+    script
+        .env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock"))
+        .env("FILE", &file);
+    script.env("TERM", "xterm").env("SHELL", "/bin/sh");
+    let mut script = script
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut screen = script.stdout.take().unwrap();
+    let mut shown = vt100::Parser::new(ROWS, COLUMNS, 0);
+    let draws = async {
+        while !shown.screen().contents().contains("q quit") {
+            let mut more = Vec::new();
+            assert_ne!(screen.read_buf(&mut more).await.unwrap(), 0);
+            shown.process(&more);
+        }
+    };
+    timeout(PATIENCE, draws).await.unwrap();
+    script.kill().await.unwrap();
+    eventually("the tool has ended", async || {
+        fs::read_to_string(&file).is_ok_and(|status| status.ends_with('\n'))
+    })
+    .await;
+    assert_eq!(fs::read_to_string(&file).unwrap(), "71\n");
 }

@@ -97,7 +97,7 @@ async fn confirmed(
     {
         return Ok(Some(owner));
     }
-    eprintln!("not broken");
+    let _ = writeln!(stderr(), "not broken");
     Ok(None)
 }
 

@@ -8,6 +8,7 @@ mod view;
 
 use std::fmt::Write as _;
 use std::io::{self, Error, IsTerminal, stdin, stdout};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,10 +50,17 @@ pub(crate) async fn top(arguments: Top, report: &Report) -> Result<End, Failure>
     // A warning that is printed later would disturb the screen.
     report.flush();
     let shown = match ratatui::try_init() {
-        Ok(terminal) => show(terminal, surveyor, arguments.every, &mut heard).await,
+        Ok(terminal) => {
+            // It prints if it fails to show the cursor, which ends the process if the terminal is gone.
+            let mut terminal = ManuallyDrop::new(terminal);
+            let shown = show(&mut terminal, surveyor, arguments.every, &mut heard).await;
+            let _ = terminal.show_cursor();
+            shown
+        }
         Err(error) => Err(error),
     };
-    ratatui::restore();
+    // What went wrong first is reported.
+    let _ = ratatui::try_restore();
     shown.map_err(|error| Failure::system("use the terminal", &error))
 }
 
@@ -63,7 +71,7 @@ pub(crate) fn has_screen(report: &Report) -> bool {
 
 /// Shows surveys until a key or a signal ends it.
 async fn show(
-    mut terminal: DefaultTerminal,
+    terminal: &mut DefaultTerminal,
     surveyor: Arc<Surveyor>,
     every: Duration,
     heard: &mut Signals,
