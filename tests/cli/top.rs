@@ -82,6 +82,34 @@ async fn the_terminal_is_as_before_afterwards() {
     terminal.end().await;
 }
 
+/// A name of 100 letters, on 80 columns.
+#[tokio::test]
+async fn a_long_name_hides_neither_the_holder_nor_the_question() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let urls = testbed.urls();
+    let name = format!("begin:{}:end", "0123456789".repeat(9));
+    let mut held = holder(&urls, &name).await;
+    let mut terminal = on_a_terminal(&urls);
+    let mut screen = vt100::Parser::new(ROWS, COLUMNS, 0);
+    terminal.draws(&mut screen, "9:end ").await;
+    let shown = screen.screen().contents();
+    let row = shown.lines().find(|row| row.contains("9:end ")).unwrap();
+    assert!(
+        row.starts_with("begin:0123") && row.contains("(pid ") && row.ends_with(')'),
+        "{row}"
+    );
+    terminal.press("b");
+    terminal.draws(&mut screen, "if it hangs").await;
+    let joined = screen.screen().contents().replace('\n', "");
+    assert!(joined.contains(&format!("[y/N] break {name}? Its")), "{joined}");
+    terminal.press("n/nowhere\r");
+    terminal.draws(&mut screen, "none with: nowhere").await;
+    terminal.press("q");
+    assert!(terminal.end().await.0.success());
+    held.close_input();
+    held.end().await;
+}
+
 #[tokio::test]
 async fn without_a_terminal_it_prints_once() {
     let testbed = Testbed::start(3).await.unwrap();

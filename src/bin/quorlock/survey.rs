@@ -1,8 +1,9 @@
 //! Looks at the nodes, their locks, and what `doctor` finds.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use quorlock::{CheckUp, Inspection, LockStatus, Redlock, RedlockBuilder};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -26,19 +27,29 @@ pub(crate) struct Survey {
     pub(crate) at: Instant,
     pub(crate) nodes: Arc<Vec<Line>>,
     pub(crate) locks: Arc<Locks>,
-    /// The latest findings of `doctor`. `None` before it was asked for the first time, or if it could not look.
-    pub(crate) check_up: Option<Arc<CheckUp>>,
+    /// `None` before `doctor` has looked for the first time.
+    pub(crate) findings: Option<Arc<Findings>>,
 }
 
-#[derive(Default)]
+/// What `doctor` found, or why it could not look.
+pub(crate) struct Findings {
+    pub(crate) at: SystemTime,
+    pub(crate) found: Result<CheckUp, String>,
+}
+
 pub(crate) struct Locks {
     pub(crate) held: u64,
-    /// The longest time that a lock is held by now.
+    /// How many have keys, but too few nodes answered to say whether they are held.
+    pub(crate) uncertain: u64,
+    /// The longest time that a lock is held by now. `None` if no lock is held, or their holders are not known.
     pub(crate) oldest: Option<Duration>,
     /// How many locks have a leak of this kind.
     pub(crate) leaks: BTreeMap<&'static str, u64>,
-    /// Some nodes, or some locks, were not looked at.
-    pub(crate) is_partial: bool,
+    pub(crate) nodes: usize,
+    /// How many of the nodes did not say which locks they have.
+    pub(crate) unread_nodes: usize,
+    /// There were too many locks to look at all of them.
+    pub(crate) is_cut: bool,
     /// The first ones that have keys.
     pub(crate) shown: Vec<Inspection>,
 }
@@ -50,7 +61,7 @@ pub(crate) struct Surveyor {
     fresh: Duration,
     nodes: Cached<Vec<Line>>,
     locks: Cached<Locks>,
-    check_up: Mutex<Option<Arc<CheckUp>>>,
+    findings: Mutex<Option<Arc<Findings>>>,
 }
 
 /// The latest look, and when it ended.
@@ -73,7 +84,7 @@ impl Surveyor {
             fresh,
             nodes: Cached::default(),
             locks: Cached::default(),
-            check_up: Mutex::default(),
+            findings: Mutex::default(),
         }))
     }
 
@@ -90,7 +101,7 @@ impl Surveyor {
             at,
             nodes,
             locks,
-            check_up: self.found().clone(),
+            findings: self.findings().clone(),
         }
     }
 
@@ -113,37 +124,38 @@ impl Surveyor {
     }
 
     async fn look_at_locks(&self) -> Locks {
-        let (mut found, end) = (Locks::default(), Instant::now() + LISTING);
+        let mut found = Locks::new(self.redlock.nodes().len());
+        let end = Instant::now() + LISTING;
         let mut list = self.redlock.locks("*");
         loop {
             match timeout_at(end, list.next()).await {
                 Ok(Some(lock)) => found.add(lock),
                 Ok(None) => break,
                 Err(_) => {
-                    found.is_partial = true;
+                    found.is_cut = true;
                     break;
                 }
             }
         }
-        found.is_partial |= list.faults().next().is_some();
+        found.unread_nodes = list.faults().count();
         found
     }
 
     /// Never ends.
     pub(crate) async fn check_again_and_again(&self) {
         loop {
-            let builder = builder(&self.existing, &self.times);
-            let found = match builder {
-                Ok(builder) => builder.check_up().await.ok().map(Arc::new),
-                Err(_) => None,
+            let found = match builder(&self.existing, &self.times) {
+                Ok(builder) => builder.check_up().await.map_err(|error| error.to_string()),
+                Err(failure) => Err(failure.message),
             };
-            *self.found() = found;
+            let at = SystemTime::now();
+            *self.findings() = Some(Arc::new(Findings { at, found }));
             sleep(CHECK_PERIOD).await;
         }
     }
 
-    fn found(&self) -> std::sync::MutexGuard<'_, Option<Arc<CheckUp>>> {
-        self.check_up.lock().unwrap_or_else(PoisonError::into_inner)
+    fn findings(&self) -> MutexGuard<'_, Option<Arc<Findings>>> {
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -160,10 +172,42 @@ fn builder(existing: &Existing, times: &LockTimes) -> Result<RedlockBuilder, Fai
 }
 
 impl Locks {
+    fn new(nodes: usize) -> Locks {
+        Locks {
+            held: 0,
+            uncertain: 0,
+            oldest: None,
+            leaks: BTreeMap::new(),
+            nodes,
+            unread_nodes: 0,
+            is_cut: false,
+            shown: Vec::new(),
+        }
+    }
+
+    /// Returns whether each lock that is held was seen. A quorum of nodes has it, so another quorum that was read has a node in common
+    /// with that.
+    pub(crate) fn are_known(&self) -> bool {
+        self.nodes - self.unread_nodes >= nodes::quorum(self.nodes)
+    }
+
     /// Returns how many locks are held, in words.
     pub(crate) fn words(&self) -> String {
-        let at_least = if self.is_partial { ", at least" } else { "" };
-        format!("{} held{at_least}", counted(self.held, "lock"))
+        let read = format!("{} of {} nodes read", self.nodes - self.unread_nodes, self.nodes);
+        if !self.are_known() {
+            return format!("locks unknown: {read}");
+        }
+        let mut words = format!("{} held", counted(self.held, "lock"));
+        if self.is_cut {
+            words.push_str(" at least: too many to read all");
+        }
+        if self.uncertain > 0 {
+            let _ = write!(words, ", {} perhaps", self.uncertain);
+        }
+        if self.unread_nodes > 0 {
+            let _ = write!(words, ", {read}");
+        }
+        words
     }
 
     /// Returns whether there may be more locks than those shown.
@@ -175,6 +219,9 @@ impl Locks {
         if lock.status == LockStatus::Held {
             self.held += 1;
             self.oldest = self.oldest.max(lock.holder.as_ref().and_then(holder::age));
+        }
+        if lock.status == LockStatus::Unknown && lock.keys() > 0 {
+            self.uncertain += 1;
         }
         // Counters that never expire may be meant to.
         for leak in lock.leaks(false) {

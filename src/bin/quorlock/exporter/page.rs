@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use quorlock::Inspection;
+use quorlock::{Finding, Inspection};
 
 use crate::format::{counted, tenths, utc};
 use crate::holder;
 use crate::nodes::quorum;
 use crate::report::escape_control_characters;
 use crate::status::{Line, Verdict};
-use crate::survey::{MOST_SHOWN, Survey};
+use crate::survey::{Findings, MOST_SHOWN, Survey};
 
 const HEAD: &str = "<!doctype html>
 <html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
@@ -40,19 +40,21 @@ pub(super) fn html(survey: &Survey) -> String {
         utc(SystemTime::now()),
     );
     list(&mut page, "Nodes", survey.nodes.iter().map(node));
-    let findings = survey.check_up.iter().flat_map(|found| &found.findings);
-    let findings = findings.map(|finding| {
-        let node = finding.node.as_deref().unwrap_or("the set of nodes");
-        let (seen, advice) = (escaped(&finding.seen), escaped(&finding.advice));
-        format!(
-            "<b>{}</b>: {}: {seen}<br><small>{advice}</small>",
-            finding.severity.name(),
-            escaped(node)
-        )
-    });
-    list(&mut page, "Findings", findings);
+    match survey.findings.as_deref() {
+        None => paragraph(&mut page, "Findings", "not looked for yet"),
+        Some(Findings { at, found }) => {
+            let heading = format!("Findings at {}", utc(*at));
+            match found {
+                Ok(found) => list(&mut page, &heading, found.findings.iter().map(finding)),
+                Err(error) => paragraph(&mut page, &heading, error),
+            }
+        }
+    }
     let locks = &survey.locks;
-    list(&mut page, &locks.words(), locks.shown.iter().map(lock));
+    match locks.are_known() || !locks.shown.is_empty() {
+        true => list(&mut page, &locks.words(), locks.shown.iter().map(lock)),
+        false => paragraph(&mut page, "Locks", &locks.words()),
+    }
     if locks.are_cut() {
         let _ = writeln!(
             page,
@@ -74,6 +76,25 @@ fn list(page: &mut String, heading: &str, items: impl Iterator<Item = String>) {
         let _ = writeln!(page, "<li>{item}</li>");
     }
     page.push_str("</ul>\n");
+}
+
+fn paragraph(page: &mut String, heading: &str, text: &str) {
+    let _ = writeln!(
+        page,
+        "<h2>{heading}</h2>\n<p><small>{}</small></p>",
+        escaped(text)
+    );
+}
+
+fn finding(finding: &Finding) -> String {
+    let node = finding.node.as_deref().unwrap_or("the set of nodes");
+    format!(
+        "<b>{}</b>: {}: {}<br><small>{}</small>",
+        finding.severity.name(),
+        escaped(node),
+        escaped(&finding.seen),
+        escaped(&finding.advice)
+    )
 }
 
 fn node(line: &Line) -> String {

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
 use crate::status::Line;
-use crate::survey::Survey;
+use crate::survey::{Locks, Survey};
 
 /// The kinds of leaks that are always told, also if there are none.
 const LEAKS: [&str; 3] = ["no_expiry", "wrong_type", "partial"];
@@ -36,7 +36,7 @@ pub(super) fn text(survey: &Survey) -> String {
         "How long a write to the node took.",
         of_nodes(|line| Some(line.write?.as_secs_f64())),
     );
-    if let Some(check_up) = &survey.check_up {
+    if let Some(Ok(check_up)) = survey.findings.as_ref().map(|findings| &findings.found) {
         let mut findings: BTreeMap<_, u32> = BTreeMap::new();
         for finding in &check_up.findings {
             let node = finding.node.as_deref().unwrap_or_default();
@@ -50,13 +50,37 @@ pub(super) fn text(survey: &Survey) -> String {
         });
         text.gauge("findings", "Findings of `quorlock doctor`.", findings);
     }
-    let locks = &survey.locks;
+    of_locks(&mut text, &survey.locks);
+    text.0
+}
+
+fn of_locks(text: &mut Text, locks: &Locks) {
     let one = |value: f64| [(Vec::new(), value)].into_iter();
+    text.gauge(
+        "unread_nodes",
+        "Nodes that did not say which locks they have.",
+        one(locks.unread_nodes as f64),
+    );
+    text.gauge(
+        "list_is_cut",
+        "1 if there were too many locks to read all, so that counts of locks are too low.",
+        one(flag(locks.is_cut)),
+    );
+    // Zero would be a claim.
+    if !locks.are_known() {
+        return;
+    }
     text.gauge("locks_held", "Locks that are held.", one(locks.held as f64));
+    text.gauge(
+        "locks_uncertain",
+        "Locks with keys of which too few nodes answered to say whether they are held.",
+        one(locks.uncertain as f64),
+    );
+    let oldest = locks.oldest.or((locks.held == 0).then_some(Duration::ZERO));
     text.gauge(
         "oldest_hold_seconds",
         "How long the oldest lock is held.",
-        one(locks.oldest.unwrap_or_default().as_secs_f64()),
+        oldest.into_iter().flat_map(|oldest| one(oldest.as_secs_f64())),
     );
     let leaks = LEAKS.into_iter().map(|kind| {
         let count = locks.leaks.get(kind).copied().unwrap_or_default();
@@ -67,12 +91,6 @@ pub(super) fn text(survey: &Survey) -> String {
         "Locks with keys that do not belong there, by kind.",
         leaks,
     );
-    text.gauge(
-        "list_is_partial",
-        "1 if some locks or nodes were not looked at, so that counts of locks may be too low.",
-        one(flag(locks.is_partial)),
-    );
-    text.0
 }
 
 fn flag(is: bool) -> f64 {

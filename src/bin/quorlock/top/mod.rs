@@ -1,7 +1,8 @@
 //! `quorlock top`: shows nodes and locks continuously.
 //!
-//! `state.rs` is what is shown and chosen, `view.rs` draws it, `keyboard.rs` reads keys.
+//! `state.rs` is what is shown and chosen, `view.rs` draws it, `fit.rs` makes texts fit, `keyboard.rs` reads keys.
 
+mod fit;
 mod keyboard;
 mod state;
 mod view;
@@ -122,7 +123,8 @@ fn document(survey: &Survey) -> Value {
     let locks: Vec<Value> = survey.locks.shown.iter().map(holder::lock_document).collect();
     json!({
         "status": status::document(&survey.nodes, &Verdict::of(&survey.nodes)),
-        "held": survey.locks.held, "is_partial": survey.locks.is_partial, "locks": locks,
+        "held": survey.locks.are_known().then_some(survey.locks.held), "uncertain": survey.locks.uncertain,
+        "unread_nodes": survey.locks.unread_nodes, "is_cut": survey.locks.is_cut, "locks": locks,
     })
 }
 

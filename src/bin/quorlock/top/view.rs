@@ -1,15 +1,17 @@
 //! Draws the screen of `quorlock top`.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use quorlock::Inspection;
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
+use super::fit;
 use super::state::{HISTORY, Mode, State};
 use crate::format::{counted, tenths};
 use crate::holder;
@@ -31,8 +33,17 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         return;
     };
     let nodes = u16::try_from(survey.nodes.len()).unwrap_or(u16::MAX);
-    // First the last line, which asks: it is there on the smallest screen.
-    let [body, foot] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+    let (columns, rows) = (usize::from(frame.area().width), usize::from(frame.area().height));
+    let words = foot_words(state, columns * (rows / 2).max(1));
+    let words = fit::wrap(&words, columns);
+    let foot_rows = u16::try_from(words.len().min(rows / 2).max(1)).unwrap_or(u16::MAX);
+    // First the last lines, which ask: they are there on the smallest screen.
+    let [body, foot] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(foot_rows)]).areas(frame.area());
+    let asks = matches!(state.mode, Mode::Confirm(..));
+    let words = Paragraph::new(words).style(if asks { BAD } else { Style::new() });
+    frame.render_widget(words, foot);
+
     let [head, node_area, lock_head, lock_area] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(nodes.saturating_add(1)),
@@ -63,8 +74,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
             Cell::new(node_words(node)).style(style(node.is_good())),
         ])
     };
+    let names: Vec<&str> = survey.nodes.iter().map(|node| node.node.as_str()).collect();
     let widths = [
-        Constraint::Length(longest(survey.nodes.iter().map(|node| node.node.as_str()))),
+        Constraint::Length(longest(&names)),
         Constraint::Length(9),
         Constraint::Length(u16::try_from(HISTORY).unwrap_or(u16::MAX)),
         Constraint::Min(10),
@@ -75,76 +87,92 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         node_area,
     );
 
-    let shown = match survey.locks.are_cut() {
-        true => format!(", {MOST_SHOWN} of them here"),
-        false => String::new(),
+    let locks = state.locks();
+    let rows = usize::from(lock_area.height.saturating_sub(1));
+    let mut words = survey.locks.words();
+    if survey.locks.are_cut() {
+        let _ = write!(words, ", {MOST_SHOWN} of them here");
+    }
+    if locks.len() > rows {
+        let _ = write!(words, ", {rows} on the screen");
+    }
+    let _ = write!(words, ", by {}", state.sort.name());
+    let _ = match (&state.mode, state.filter.as_str()) {
+        (Mode::Filter, filter) => write!(words, ", with: {filter}_"),
+        (_, "") => Ok(()),
+        (_, filter) if locks.is_empty() => write!(words, ", none with: {filter}"),
+        (_, filter) => write!(words, ", with: {filter}"),
     };
-    let filter = match (&state.mode, state.filter.as_str()) {
-        (Mode::Filter, filter) => format!(", with: {filter}_"),
-        (_, "") => String::new(),
-        (_, filter) => format!(", with: {filter}"),
-    };
-    let words = format!(
-        "{}{shown}, by {}{filter}",
-        survey.locks.words(),
-        state.sort.name()
-    );
     frame.render_widget(
         Paragraph::new(vec![Line::default(), Line::from(words)]),
         lock_head,
     );
+    draw_locks(frame, lock_area, state, &locks, survey.at.elapsed());
+}
 
-    let locks = state.locks();
+/// `ago`: when the locks were looked at.
+fn draw_locks(frame: &mut Frame<'_>, area: Rect, state: &State, locks: &[&Inspection], ago: Duration) {
     let names: Vec<String> = locks
         .iter()
         .map(|lock| escape_control_characters(&lock.resource))
         .collect();
-    let widths = [
-        Constraint::Length(longest(names.iter().map(String::as_str)).min(40)),
-        Constraint::Length(9),
-        Constraint::Length(9),
-        Constraint::Length(5),
-        Constraint::Min(10),
-    ];
-    let rows = locks.iter().zip(&names).map(|(lock, name)| {
-        let held_for = lock.holder.as_ref().and_then(holder::age);
-        Row::new([
-            name.clone(),
-            held_for.map_or_else(String::new, whole),
-            expiry(lock, survey.at.elapsed()),
-            format!("{}/{}", lock.keys(), lock.nodes.len()),
-            holder_words(lock),
-        ])
-    });
+    let holders: Vec<String> = locks.iter().map(|lock| holder_words(lock)).collect();
+    // Between the columns is a blank.
+    let room = area.width.saturating_sub(9 + 9 + 5 + 4);
+    let (name_width, holder_width) = share(room, longest(&names), longest(&holders));
+    let widths = [name_width, 9, 9, 5, holder_width].map(Constraint::Length);
+    let rows = locks
+        .iter()
+        .zip(names.iter().zip(&holders))
+        .map(|(lock, (name, holder))| {
+            let held_for = lock.holder.as_ref().and_then(holder::age);
+            Row::new([
+                fit::shorten(name, name_width.into()),
+                held_for.map_or_else(String::new, whole),
+                expiry(lock, ago),
+                format!("{}/{}", lock.keys(), lock.nodes.len()),
+                fit::shorten(holder, holder_width.into()),
+            ])
+        });
     let heading = Row::new(["LOCK", "HELD FOR", "EXPIRES", "NODES", "HOLDER"]).style(HEADING);
     let table = Table::new(rows, widths)
         .header(heading)
         .row_highlight_style(SELECTED);
     let mut place = TableState::new().with_selected(state.selected());
-    frame.render_stateful_widget(table, lock_area, &mut place);
+    frame.render_stateful_widget(table, area, &mut place);
+}
 
+/// Shares the room between two columns that want these widths. None has to yield more than what exceeds one half.
+fn share(room: u16, first: u16, second: u16) -> (u16, u16) {
+    let first = first.min(room.saturating_sub(second).max(room / 2));
+    (first, room - first)
+}
+
+/// Returns what the last lines say, in `room` columns if possible.
+fn foot_words(state: &State, room: usize) -> String {
     let words = match (&state.message, &state.mode) {
         (Some(message), _) => message.clone(),
-        (None, Mode::Browse) => "q quit   s sort   / filter   b break".to_owned(),
+        (None, Mode::Browse) => "q quit   ↑↓ select   s sort   / filter   b break".to_owned(),
         (None, Mode::Filter) => {
             "type a part of a lock's or a holder's name; Enter keeps it, Esc clears it".to_owned()
         }
         (None, Mode::Confirm(lock, _)) => {
-            format!("[y/N] break {lock}? Its holder's work ends, or goes on without the lock if it hangs")
+            let rest = "[y/N] break ? Its holder's work ends, or goes on without the lock if it hangs";
+            let name = escape_control_characters(lock);
+            let name = fit::shorten(&name, room.saturating_sub(rest.len()));
+            rest.replacen('?', &format!("{name}?"), 1)
         }
     };
-    let asks = matches!(state.mode, Mode::Confirm(..));
-    let words = Paragraph::new(escape_control_characters(&words));
-    frame.render_widget(words.style(if asks { BAD } else { Style::new() }), foot);
+    escape_control_characters(&words)
 }
 
 fn style(is_good: bool) -> Style {
     if is_good { GOOD } else { BAD }
 }
 
-fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> u16 {
-    let longest = texts.map(|text| text.chars().count()).max().unwrap_or_default();
-    u16::try_from(longest.max(4)).unwrap_or(u16::MAX)
+fn longest(texts: &[impl AsRef<str>]) -> u16 {
+    let longest = texts.iter().map(|text| fit::width(text.as_ref())).max();
+    u16::try_from(longest.unwrap_or_default().max(4)).unwrap_or(u16::MAX)
 }
 
 fn node_words(node: &status::Line) -> String {
