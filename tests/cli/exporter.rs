@@ -2,11 +2,12 @@
 
 use quorlock::testbed::Testbed;
 use rustix::process::Signal;
+use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::http::ask;
+use crate::http::{ask, ask_as};
 use crate::support::{PATIENCE, Running, eventually, finish, holder, text, with};
 
 fn address(url: &str) -> &str {
@@ -61,21 +62,42 @@ async fn nodes_locks_and_findings_are_served() {
 
     assert_eq!(get(&url, "/other").await.0, 404);
     assert_eq!(ask(address(&url), "POST", "/metrics").await.unwrap().0, 405);
-    for node in &testbed.nodes()[1..] {
-        node.kill().await.unwrap();
-    }
+
+    // A quorum of nodes knows all locks.
+    testbed.nodes()[1].kill().await.unwrap();
+    eventually("one node is not read", async || {
+        let (_, metrics) = get(&url, "/metrics").await;
+        let has = |line: &str| metrics.contains(&format!("quorlock_exporter_{line}\n"));
+        has("unread_nodes 1") && has("locks_held 1") && has("list_is_cut 0")
+    })
+    .await;
+    testbed.nodes()[2].kill().await.unwrap();
     eventually("no quorum", async || get(&url, "/healthz").await.0 == 503).await;
+    eventually("locks are looked at again", async || {
+        get(&url, "/metrics")
+            .await
+            .1
+            .contains("quorlock_exporter_unread_nodes 2\n")
+    })
+    .await;
     let (_, metrics) = get(&url, "/metrics").await;
     assert_eq!(
         metrics.matches("quorlock_exporter_node_up").count(),
         3 + 2,
         "{metrics}"
     );
-    let is_partial = "quorlock_exporter_list_is_partial 1\n";
-    eventually("the list is partial", async || {
-        get(&url, "/metrics").await.1.contains(is_partial)
-    })
-    .await;
+    // Zero would be a claim.
+    for unknown in ["locks_held", "locks_uncertain", "oldest_hold", "leaked_locks"] {
+        assert!(!metrics.contains(unknown), "{metrics}");
+    }
+    let (_, page) = get(&url, "/").await;
+    assert!(page.contains("locks unknown: 1 of 3 nodes read"), "{page}");
+    let shown = finish(with(&urls, &["top", "--json"])).await;
+    let shown: serde_json::Value = serde_json::from_str(&text(&shown.stdout)).unwrap();
+    assert_eq!(
+        (&shown["held"], &shown["unread_nodes"]),
+        (&Value::Null, &2.into())
+    );
 
     exporter.signal(Signal::TERM);
     assert_eq!(exporter.end().await.0, Some(0));
@@ -98,6 +120,44 @@ async fn clients_that_are_silent_do_not_keep_others_out() {
     }
     let healthy = timeout(PATIENCE, get(&url, "/healthz")).await;
     assert_eq!(healthy.expect("an answer").0, 200);
+}
+
+/// As if a page's name had been made to point to this host.
+#[tokio::test]
+async fn pages_of_other_sites_are_refused() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let arguments = ["exporter", "--listen", "localhost:0"];
+    let mut exporter = Running::start(with(&testbed.urls(), &arguments));
+    let url = exporter.line().await;
+    let (_, port) = address(&url).rsplit_once(':').unwrap();
+    for (host, status) in [
+        ("rebound.example", 421),
+        ("localhost.rebound.example", 421),
+        ("127.0.0.1.rebound.example", 421),
+        ("LOCALHOST", 200),
+        ("127.0.0.1", 200),
+        ("[::1]", 200),
+    ] {
+        let answer = ask_as(address(&url), &format!("{host}:{port}"), "GET", "/healthz").await;
+        assert_eq!(answer.unwrap().0, status, "{host}");
+    }
+    // Open to other machines, it has any name.
+    let arguments = ["exporter", "--listen", "0.0.0.0:0"];
+    let mut exporter = Running::start(with(&testbed.urls(), &arguments));
+    let url = exporter.line().await;
+    let (_, port) = address(&url).rsplit_once(':').unwrap();
+    let answer = ask_as(&format!("127.0.0.1:{port}"), "exporter:9654", "GET", "/healthz").await;
+    assert_eq!(answer.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn addresses_that_are_none_are_refused_with_an_example() {
+    for wrong in [":9654", "9654", "exporter.example:9654"] {
+        let output = finish(with(&[], &["exporter", "--listen", wrong])).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("such as 127.0.0.1:9654"), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -15,7 +15,11 @@ use crate::exit;
 /// with nodes, findings and locks. They show no password and no owner token.
 ///
 /// Looks at the nodes when asked, every five seconds at most, and for about five seconds at most. Once a minute, runs the checks of
-/// `quorlock doctor`. Takes no lock; writes keys that expire within ten seconds. Ends with Ctrl-C or TERM.
+/// `quorlock doctor`. Takes no lock; writes keys that expire within ten seconds. Ends with Ctrl-C or TERM; with TERM only, if a script
+/// started it with `&`.
+///
+/// As long as it listens on this host only, it answers requests to localhost or to an IP address only: a web page could have another
+/// name point here.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_EXPORTER)]
 pub(crate) struct Exporter {
@@ -24,7 +28,7 @@ pub(crate) struct Exporter {
     #[command(flatten)]
     pub(crate) times: LockTimes,
     /// Where to listen. Anybody who can connect there sees the names of locks and their holders
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9654")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9654", value_parser = listen)]
     pub(crate) listen: SocketAddr,
 }
 
@@ -33,7 +37,8 @@ pub(crate) struct Exporter {
 /// Keys: q quits, s sorts, / filters, arrows select a lock, b asks and then breaks it. Bars show how long a write to each node
 /// took, ! one that failed. Shows the first 200 locks that it finds, and looks for them for five seconds at most.
 ///
-/// Without a terminal, or with --json, prints what there is once. Takes no lock; writes keys that expire within ten seconds.
+/// Without a terminal, or with --json, prints what there is once; JSON has owner tokens, with which anybody who can reach the nodes can
+/// release the locks. Takes no lock; writes keys that expire within ten seconds.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_TOP)]
 pub(crate) struct Top {
@@ -44,6 +49,13 @@ pub(crate) struct Top {
     /// How often to look
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = period)]
     pub(crate) every: Duration,
+}
+
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let numeric = text.replace("localhost:", "127.0.0.1:");
+    numeric.parse().map_err(|_| {
+        "give an IP address of this machine and a port, such as 127.0.0.1:9654 or [::1]:9654; with 0.0.0.0:9654, all machines can connect".to_owned()
+    })
 }
 
 fn period(text: &str) -> Result<Duration, String> {

@@ -1,12 +1,14 @@
 //! Answers HTTP requests.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -30,8 +32,8 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PAGE: &str = "text/html; charset=utf-8";
 
-/// Runs until dropped.
-pub(super) async fn serve(listener: TcpListener, surveyor: Arc<Surveyor>) {
+/// Runs until dropped. `is_local`: it listens on this host only.
+pub(super) async fn serve(listener: TcpListener, is_local: bool, surveyor: Arc<Surveyor>) {
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok(permit) = room.clone().acquire_owned().await else {
@@ -48,7 +50,7 @@ pub(super) async fn serve(listener: TcpListener, surveyor: Arc<Surveyor>) {
         };
         let surveyor = surveyor.clone();
         tokio::spawn(async move {
-            let answering = service_fn(move |request| answer(request, surveyor.clone()));
+            let answering = service_fn(move |request| answer(request, is_local, surveyor.clone()));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(PATIENCE)
@@ -64,13 +66,24 @@ pub(super) async fn serve(listener: TcpListener, surveyor: Arc<Surveyor>) {
 
 async fn answer(
     request: Request<Incoming>,
+    is_local: bool,
     surveyor: Arc<Surveyor>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Ok(response(
+        let mut response = response(
             StatusCode::METHOD_NOT_ALLOWED,
             TEXT,
-            "only GET\n".to_owned(),
+            "only GET and HEAD\n".to_owned(),
+        );
+        let allowed = HeaderValue::from_static("GET, HEAD");
+        response.headers_mut().insert(ALLOW, allowed);
+        return Ok(response);
+    }
+    if is_local && !is_asked_by_address(&request) {
+        return Ok(response(
+            StatusCode::MISDIRECTED_REQUEST,
+            TEXT,
+            "this exporter listens on its host only: ask for localhost or an IP address, or start it with another --listen\n".to_owned(),
         ));
     }
     Ok(match request.uri().path() {
@@ -93,6 +106,19 @@ async fn answer(
             TEXT,
             "there are /, /metrics and /healthz\n".to_owned(),
         ),
+    })
+}
+
+/// Returns whether the client asked for `localhost` or an IP address. A page of another site, whose name was made to point to this
+/// host, asks for that name: browsers would let it read the answer.
+fn is_asked_by_address(request: &Request<Incoming>) -> bool {
+    let Some(host) = request.headers().get(HOST) else {
+        return true; // no browser
+    };
+    let authority = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
+    authority.is_some_and(|authority| {
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
     })
 }
 
