@@ -1,4 +1,4 @@
-//! Takes locks, and serves their metrics for Prometheus at <http://127.0.0.1:9000/metrics>.
+//! Takes locks, and serves their metrics for Prometheus at <http://127.0.0.1:9000/metrics>, or at the address in `METRICS_ADDRESS`.
 //!
 //! ```text
 //! cargo run --features cli -- testbed -- cargo run --features metrics --example metrics
@@ -27,7 +27,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Prefix("quorlock_".into()), &BUCKETS)?
         .with_http_listener(address.parse::<SocketAddr>()?)
-        .install()?;
+        .install()
+        .map_err(|error| format!("cannot serve metrics at {address}: {error}"))?;
     let builder = Redlock::builder().urls(nodes.split(','));
     let redlock = builder.ttl(Duration::from_secs(5)).connect().await?;
     tokio::select! {

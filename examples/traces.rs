@@ -10,6 +10,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider;
+use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use quorlock::Redlock;
 use tokio::time::sleep;
@@ -22,6 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 async fn main() -> Result<(), Box<dyn Error>> {
     let exporter = opentelemetry_stdout::SpanExporter::default();
     let provider = SdkTracerProvider::builder()
+        .with_resource(Resource::builder().with_service_name("billing").build())
         .with_simple_exporter(exporter)
         .build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("billing"));

@@ -270,8 +270,8 @@ impl NodeMeter {
     pub(crate) fn answered(&self, _: Duration) {}
 }
 
-/// Gives each name its unit and description. Starts the counters of losses, with these reasons, and of stale writes at zero: an
-/// alert on an increase would miss the first one otherwise.
+/// Gives each name its unit and description. Starts the counters of losses, with these reasons, of acquires that fail because of the
+/// nodes, and of stale writes at zero: an alert on an increase would miss the first one otherwise.
 #[cfg(feature = "metrics")]
 pub(crate) fn describe(losses: &[&'static str]) {
     use metrics::Unit::{Count, Seconds};
@@ -282,6 +282,10 @@ pub(crate) fn describe(losses: &[&'static str]) {
             &[("reason", *reason), label_pair(None)]
         )
         .increment(0);
+    }
+    for outcome in ["no_quorum", "other_nodes", "too_late"] {
+        let labels = [("outcome", outcome), label_pair(None)];
+        metrics::counter!("quorlock_acquires_total", &labels).increment(0);
     }
     metrics::counter!("quorlock_stale_writes_refused_total").increment(0);
 
