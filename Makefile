@@ -2,6 +2,10 @@
 
 CARGO ?= cargo
 SUITE := --features cli,metrics,testbed,tls,serde,simulation
+# Only this package is optimised; dependencies are built as for the tests.
+OPTIMISED := --config profile.test.package.quorlock.opt-level=3
+# Most tests wait most of the time.
+THREADS := $(shell expr 2 '*' $$(nproc))
 
 .PHONY: help demo demo-fencing test matrix model simulate fairness ordering chaos resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
 
@@ -35,39 +39,38 @@ setup-bench:
 demo: setup
 	@scripts/demo
 
-# With the same features as the other examples in CI, so that nothing is built twice.
+# FEATURES='...': those of a build that is there already.
+FEATURES ?= --features cli
+
 demo-fencing: setup
 	@echo "building the demonstration, with what the tests need (several minutes the first time)"
-	$(CARGO) build --example stale_writer --features cli
+	$(CARGO) build --example stale_writer $(FEATURES)
 	@echo
-	@$(CARGO) run --quiet --example stale_writer --features cli -- --no-fencing
+	@$(CARGO) run --quiet --example stale_writer $(FEATURES) -- --no-fencing
 	@echo
-	@$(CARGO) run --quiet --example stale_writer --features cli
+	@$(CARGO) run --quiet --example stale_writer $(FEATURES)
 
 test: setup-tests
-	$(CARGO) test $(SUITE)
+	$(CARGO) test $(SUITE) -- --test-threads $(THREADS)
 
 # Fetches servers into target/servers.
 matrix: setup-tests
 	scripts/matrix $(SERVERS)
 
-# Only this package is optimised; dependencies are built as for the tests.
 MODELS ?= model identity
 
 model:
 	for model in $(MODELS); do \
-		$(CARGO) test --test $$model --config profile.test.package.quorlock.opt-level=3 -- --nocapture --test-threads 1 --include-ignored || exit 1; \
+		$(CARGO) test $(SUITE) $(OPTIMISED) --test $$model -- --nocapture --test-threads 1 --include-ignored || exit 1; \
 	done
 
-# Optimised as above.
 SECONDS ?= 180
 
 simulate:
-	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test --features testbed,simulation --test randomised --config profile.test.package.quorlock.opt-level=3
+	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test $(SUITE) $(OPTIMISED) --test randomised
 
 fairness:
-	$(CARGO) test --features testbed,simulation --test scripted --config profile.test.package.quorlock.opt-level=3 -- \
-		--ignored --nocapture figures_of_many_worlds
+	$(CARGO) test $(SUITE) $(OPTIMISED) --test scripted -- --ignored --nocapture figures_of_many_worlds
 
 # Each mutant takes half a minute to build, and as long to be noticed.
 mutants:
