@@ -8,9 +8,10 @@ use serde_json::json;
 
 use crate::args::Break;
 use crate::exit::{self, Failure};
+use crate::nodes::connect;
 use crate::out;
 use crate::report::{Report, escape_control_characters};
-use crate::show::{connect, text};
+use crate::show::text;
 
 pub(crate) async fn break_lock(arguments: Break, report: &Report) -> Result<u8, Failure> {
     let given = arguments.owner.as_deref().map(owner).transpose()?;

@@ -19,10 +19,9 @@ use crate::event::{Event, Weight};
 use crate::exit::Failure;
 use crate::nodes;
 use crate::report::Report;
-use crate::settings::{Setting, check, key};
+use crate::setting::{Setting, check, key, options};
+use crate::variables::CONFIG;
 
-/// Names the file.
-pub(crate) const VARIABLE: &str = "QUORLOCK_CONFIG";
 /// Longest file, in bytes.
 const LONGEST: u64 = 1_000_000;
 const SYSTEM_WIDE: &str = "/etc/quorlock/config.toml";
@@ -36,7 +35,7 @@ impl File {
     /// Reads the file that is named, otherwise the first one in the usual places. `None` if there is none.
     pub(crate) fn find(named: Option<&Path>) -> Result<Option<File>, Failure> {
         let variable = || {
-            env::var_os(VARIABLE)
+            env::var_os(CONFIG)
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from)
         };
@@ -166,11 +165,6 @@ fn usual_places() -> impl Iterator<Item = PathBuf> {
 /// Returns the option with this key. All commands agree about the values of a key.
 fn option<'a>(known: &'a Command, name: &str) -> Option<&'a Arg> {
     options(known).find(|option| key(option).as_deref() == Some(name))
-}
-
-/// Returns the options of all commands.
-pub(crate) fn options(known: &Command) -> impl Iterator<Item = &Arg> {
-    known.get_subcommands().flat_map(Command::get_arguments)
 }
 
 fn unknown(known: &Command, name: &str) -> String {

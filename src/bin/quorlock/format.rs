@@ -1,7 +1,18 @@
-//! Times, durations and numbers of things, as the tool prints them.
+//! Times, durations, numbers of things and objects, as the tool prints them.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+
+/// The version of `docs/schema`. Increases when a member is removed or renamed, or its meaning changes.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Formats an object as a line, with the version of its schema.
+pub(crate) fn json_line(mut object: Value) -> String {
+    object["schema_version"] = SCHEMA_VERSION.into();
+    format!("{object}\n")
+}
 
 /// Formats a duration, to the millisecond.
 pub(crate) fn short(duration: Duration) -> humantime::FormattedDuration {

@@ -10,9 +10,8 @@ use crate::args::Locks;
 use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
 use crate::format::counted;
-use crate::nodes::{not_listed, quorum};
+use crate::nodes::{look, not_listed, quorum};
 use crate::report::{Report, escape_control_characters};
-use crate::show::look;
 use crate::{holder, out};
 
 /// Stands for all holders that their keys do not name.

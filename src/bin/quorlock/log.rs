@@ -12,13 +12,11 @@ use crate::args::Output;
 use crate::event::{Event, Weight};
 use crate::exit::Failure;
 use crate::report::Report;
-
-/// Contains filters, which replace those of `-v`.
-pub(crate) const VARIABLE: &str = "QUORLOCK_LOG";
+use crate::variables::LOG;
 
 /// Sends the library's log to `report`, without warnings about nodes' settings if `settings_shown`.
 pub(crate) fn start(report: &Report, output: &Output, settings_shown: bool) -> Result<(), Failure> {
-    let filters = match std::env::var(VARIABLE) {
+    let filters = match std::env::var(LOG) {
         Ok(filters) if !filters.is_empty() => filters,
         _ => match (output.quiet, output.verbose) {
             (true, _) => "error",
@@ -31,7 +29,7 @@ pub(crate) fn start(report: &Report, output: &Output, settings_shown: bool) -> R
         .to_owned(),
     };
     let filter = EnvFilter::try_new(filters)
-        .map_err(|error| Failure::usage(format!("{VARIABLE} is no filter like quorlock=debug: {error}")))?;
+        .map_err(|error| Failure::usage(format!("{LOG} is no filter like quorlock=debug: {error}")))?;
     registry()
         .with(filter)
         .with(ReportLayer(report.clone()))

@@ -49,6 +49,7 @@ mod out;
 mod progress;
 mod report;
 mod run;
+mod setting;
 mod settings;
 mod show;
 mod signals;
@@ -60,6 +61,7 @@ mod terminal;
 mod testbed;
 mod top;
 mod usage;
+mod variables;
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;

@@ -9,15 +9,12 @@ use quorlock::{ConnectError, NodeConfig, Redlock, RedlockBuilder};
 use tokio::time::timeout;
 
 use crate::args::{Existing, Nodes};
-use crate::config;
 use crate::credentials;
 use crate::end::End;
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
+use crate::variables::{CONFIG, CREDENTIALS_COMMAND, NODES, PASSWORD_FILE};
 
-pub(crate) const NODES: &str = "QUORLOCK_NODES";
-pub(crate) const PASSWORD_FILE: &str = "QUORLOCK_PASSWORD_FILE";
-pub(crate) const CREDENTIALS_COMMAND: &str = "QUORLOCK_CREDENTIALS_COMMAND";
 /// How long the end waits until slow nodes have deleted keys. The keys expire by themselves, too.
 pub(crate) const CLEAN_UP: Duration = Duration::from_secs(2);
 
@@ -99,6 +96,28 @@ pub(crate) fn builder_for(existing: &Existing) -> Result<RedlockBuilder, Failure
     Ok(builder.key_prefix(&existing.key_prefix))
 }
 
+/// Connects to nodes to look at locks, without taking part. Fewer nodes than a quorum are enough.
+pub(crate) async fn look(existing: &Existing) -> Result<Redlock, Failure> {
+    let (redlock, error) = observer(existing)?
+        .connect_without_quorum()
+        .await
+        .map_err(|error| not_connected(&error))?;
+    match error {
+        None | Some(ConnectError::NoQuorum { .. }) => Ok(redlock),
+        Some(error) => Err(not_connected(&error)),
+    }
+}
+
+/// Connects to a quorum of nodes, without taking part.
+pub(crate) async fn connect(existing: &Existing) -> Result<Redlock, Failure> {
+    let connected = observer(existing)?.connect().await;
+    connected.map_err(|error| not_connected(&error))
+}
+
+fn observer(existing: &Existing) -> Result<RedlockBuilder, Failure> {
+    Ok(builder_for(existing)?.observe())
+}
+
 #[cfg(feature = "tls")]
 fn with_tls(nodes: &Nodes, config: NodeConfig) -> Result<NodeConfig, Failure> {
     use quorlock::TlsOptions;
@@ -170,7 +189,7 @@ pub(crate) fn testbed_variables(urls: &str) -> [(&'static str, Option<&str>); 4]
         (NODES, Some(urls)),
         (PASSWORD_FILE, None),
         (CREDENTIALS_COMMAND, None),
-        (config::VARIABLE, Some("/dev/null")),
+        (CONFIG, Some("/dev/null")),
     ]
 }
 

@@ -5,16 +5,8 @@ use std::io::{ErrorKind, Write, stdout};
 use serde_json::Value;
 
 use crate::exit::Failure;
+use crate::format::json_line;
 use crate::report::Report;
-
-/// The version of `docs/schema`. Increases when a member is removed or renamed, or its meaning changes.
-const SCHEMA_VERSION: u32 = 1;
-
-/// Returns an object as a line, with the version of its schema.
-pub(crate) fn line(mut object: Value) -> String {
-    object["schema_version"] = SCHEMA_VERSION.into();
-    format!("{object}\n")
-}
 
 pub(crate) fn print(
     report: &Report,
@@ -31,7 +23,7 @@ pub(crate) fn print_one(
     text: impl FnOnce() -> String,
 ) -> Result<bool, Failure> {
     let text = match report.is_json() {
-        true => line(document()),
+        true => json_line(document()),
         false => text(),
     };
     write(text.as_bytes())

@@ -14,7 +14,7 @@ use anstyle::{AnsiColor, Style};
 use crate::args::Output;
 use crate::event::{Event, Weight};
 use crate::exit::Failure;
-use crate::out;
+use crate::format::json_line;
 use crate::progress::Progress;
 
 /// How many lines may be queued.
@@ -77,7 +77,7 @@ impl Report {
 
     pub(crate) fn print(&self, event: &Event<'_>) {
         let text = if self.json {
-            out::line(event.json())
+            json_line(event.json())
         } else {
             let name = self.style(event.weight());
             let line =

@@ -22,10 +22,8 @@ use crate::nodes::{self, CLEAN_UP, clean_up};
 use crate::report::Report;
 use crate::signals::Signals;
 use crate::supervise::{Outcome, Times, supervise};
+use crate::variables::{CREDENTIALS_COMMAND, FENCING_TOKEN, NODES, PERIOD, RESOURCE};
 
-pub(crate) const RESOURCE: &str = "QUORLOCK_RESOURCE";
-pub(crate) const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
-pub(crate) const PERIOD: &str = "QUORLOCK_PERIOD";
 /// How long to wait before a period is marked once more.
 const MARK_AGAIN: Duration = Duration::from_millis(200);
 /// For how long.
@@ -274,7 +272,7 @@ impl Held<'_> {
             environment.extend(nodes::testbed_variables(&urls));
         }
         if arguments.hide_nodes {
-            environment.extend([(nodes::NODES, None), (nodes::CREDENTIALS_COMMAND, None)]);
+            environment.extend([(NODES, None), (CREDENTIALS_COMMAND, None)]);
         }
         self.still_held().await?;
         let mut job = Job::start(&arguments.command, &environment, arguments.signal, guard).await?;

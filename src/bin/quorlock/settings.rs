@@ -1,29 +1,28 @@
 //! Options from variables and from the configuration file.
 //!
-//! An option with a variable (`env` in `args/`) is a setting: it may also stand in the file, under the variable's name without
-//! `QUORLOCK_`. The command line is parsed twice. The second time, variables and the file are the options' defaults: an option
+//! The command line is parsed twice. The second time, variables and the file are the options' defaults: an option
 //! beats its default, and no default conflicts with an option.
 
 use std::ffi::{OsStr, OsString};
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use crate::args::Arguments;
-use crate::config::{self, File};
+use crate::config::File;
 use crate::event::{Event, Weight};
 use crate::exit::Failure;
 use crate::report::Report;
-use crate::{log, nodes, run, usage};
+use crate::setting::{PREFIX, Setting, check, is_off, key, options};
+use crate::{usage, variables};
 
-const PREFIX: &str = "QUORLOCK_";
 /// Variables that are no settings: those that a command gets, of the log, and of the testbed.
 const OTHER_VARIABLES: [&str; 5] = [
-    run::RESOURCE,
-    run::FENCING_TOKEN,
-    run::PERIOD,
-    log::VARIABLE,
-    "QUORLOCK_REDIS_SERVER",
+    variables::RESOURCE,
+    variables::FENCING_TOKEN,
+    variables::PERIOD,
+    variables::LOG,
+    variables::REDIS_SERVER,
 ];
 /// The options that tell the nodes' password.
 const PASSWORDS: [&str; 2] = ["password_file", "credentials_command"];
@@ -34,13 +33,6 @@ pub(crate) struct Given {
     matches: ArgMatches,
     /// The options without variables and file.
     pub(crate) arguments: Arguments,
-}
-
-/// A value for an option, and the name of its place for messages.
-pub(crate) struct Setting<'a> {
-    pub(crate) option: &'a Arg,
-    pub(crate) values: Vec<OsString>,
-    pub(crate) place: String,
 }
 
 impl Given {
@@ -120,17 +112,9 @@ fn each_option(command: Command, change: fn(Arg) -> Arg) -> Command {
         .mut_subcommands(|command| each_option(command, change))
 }
 
-/// Returns an option's key in the file. `None` if the option is no setting.
-pub(crate) fn key(option: &Arg) -> Option<String> {
-    let variable = option.get_env()?.to_str()?;
-    let is_setting = option.get_long().is_some() && variable != config::VARIABLE;
-    let name = variable.strip_prefix(PREFIX).filter(|_| is_setting)?;
-    Some(name.to_lowercase().replace('_', "-"))
-}
-
 /// Warns of variables that look like settings, and have no effect.
 fn warn_of_unknown_variables(known: &Command, report: &Report) {
-    let options = config::options(known).chain(known.get_arguments());
+    let options = options(known).chain(known.get_arguments());
     let of_options = options.filter_map(Arg::get_env);
     let effective: Vec<&OsStr> = of_options.chain(OTHER_VARIABLES.map(OsStr::new)).collect();
     let mut unknown: Vec<String> = std::env::vars_os()
@@ -243,47 +227,6 @@ fn exclude(command: &Command, one: &Arg, other: &Arg) -> bool {
     rules_out(one, other) || rules_out(other, one)
 }
 
-/// Returns whether the setting is a flag that is switched off, which excludes nothing.
-fn is_off(setting: &Setting<'_>) -> bool {
-    matches!(setting.option.get_action(), ArgAction::SetTrue) && setting.values == ["false"]
-}
-
-/// Checks that the option takes the values. The message names their place.
-pub(crate) fn check(setting: &Setting<'_>) -> Result<(), Failure> {
-    let Setting { option, place, .. } = setting;
-    for value in &setting.values {
-        let alone = Arg::new("value")
-            .value_parser(option.get_value_parser().clone())
-            .allow_hyphen_values(true);
-        let parsed = Command::new("")
-            .no_binary_name(true)
-            .arg(alone)
-            .try_get_matches_from([value]);
-        let Err(error) = parsed else {
-            if let (true, Some(list)) = (option.get_id() == "node", value.to_str()) {
-                nodes::check(list).map_err(|error| Failure::usage(format!("{place}: {error}")))?;
-            }
-            continue;
-        };
-        // The message leaves the value out: it may be a part of a password.
-        let Some(value) = value.to_str() else {
-            let in_url = match option.get_id() == "node" {
-                true => ": in a URL, write other bytes as %XX, such as %FC",
-                false => "",
-            };
-            return Err(Failure::usage(format!("{place} is not UTF-8{in_url}")));
-        };
-        let expected = match std::error::Error::source(&error) {
-            Some(reason) => reason.to_string(),
-            None => "expected true or false".to_owned(),
-        };
-        return Err(Failure::usage(format!(
-            "{place}: invalid value {value:?} for {option}: {expected}"
-        )));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -293,7 +236,7 @@ mod tests {
     #[test]
     fn an_option_is_a_setting_in_every_command_that_has_it() {
         let known = described();
-        let options = || config::options(&known);
+        let options = || options(&known);
         let keys: BTreeMap<_, _> = options()
             .filter_map(|option| Some((option.get_id(), key(option)?)))
             .collect();

@@ -13,6 +13,7 @@ use crate::guard::Guard;
 use crate::job::{Change, Job};
 use crate::report::Report;
 use crate::signals::Signals;
+use crate::variables::NODES;
 use crate::{nodes, out};
 
 /// The time between TERM and KILL if this process is killed.
@@ -56,7 +57,7 @@ async fn on(
 
 fn listed(urls: &[String], export: bool) -> String {
     match export {
-        true => format!("export {}='{}'\n", nodes::NODES, urls.join(",")),
+        true => format!("export {}='{}'\n", NODES, urls.join(",")),
         false => format!("{}\n", urls.join("\n")),
     }
 }
