@@ -1,8 +1,8 @@
 //! A held lock: deadline, loss signal, extension, release.
 //!
-//! Entry point: [`Lease`]. `state.rs` has the deadline and the end, `renew.rs` one renewal, `watchdog.rs` the task that renews,
-//! `deletion.rs` listens for deletions by other clients, `detached.rs` is a lease that no process has, `period.rs` marks work that
-//! is done once in a period. This folder knows nothing of waiting: the lock has been acquired. Rules: E, L, H5.
+//! Entry point: [`Lease`]. `state.rs` has the deadline, `state/ending.rs` the end, `renew.rs` one renewal, `watchdog.rs` the task
+//! that renews, `deletion.rs` listens for deletions by other clients, `detached.rs` is a lease that no process has, `period.rs`
+//! marks work that is done once in a period. This folder knows nothing of waiting: the lock has been acquired. Rules: E, L, H5.
 
 mod deletion;
 mod detached;

@@ -118,7 +118,7 @@ async fn a_loss_and_what_came_before_it_are_warnings_told_once() {
             ),
             failed,
             format!(
-                r#"{hold}: quorlock::lease::state: lease lost resource="nightly" reason="not_renewed" held_ms=_ cause=it expired; the last renewal failed: {cause}"#
+                r#"{hold}: quorlock::lease::state::ending: lease lost resource="nightly" reason="not_renewed" held_ms=_ cause=it expired; the last renewal failed: {cause}"#
             ),
         ]
     );
