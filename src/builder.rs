@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::error::{ConnectError, LossReason};
+use crate::error::{AcquireError, ConnectError, LossReason};
 use crate::node::owner::OwnerTokens;
 use crate::node::{ClientId, Fault, LocalClient, Node};
 use crate::options::{self, Backoff, ConfigError, Drift, LockOptions, MAX_CONNECT_TIMEOUT, MAX_NODES, Wait};
@@ -329,7 +329,7 @@ impl RedlockBuilder {
     /// Connects as [`connect_without_quorum`](Self::connect_without_quorum) does. Once a quorum is up, the other nodes have
     /// `grace` to answer.
     async fn open(self, grace: Duration) -> Result<(Redlock, Option<ConnectError>), ConnectError> {
-        metrics::describe(&LossReason::KINDS);
+        metrics::describe(&LossReason::KINDS, &AcquireError::OF_NODES);
         let runtime = Runtime::current_with_io()?;
         let timeout = self.connect_timeout;
         if timeout.is_zero() || timeout > MAX_CONNECT_TIMEOUT {

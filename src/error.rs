@@ -177,6 +177,9 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
+    /// The names of errors that come of the nodes.
+    pub(crate) const OF_NODES: [&str; 3] = ["no_quorum", "other_nodes", "too_late"];
+
     /// Returns the error's name, for logs and programs: `held`, `no_quorum`, `other_nodes`, `too_late`, `config`, `shut_down` or
     /// `runtime_ended`.
     pub fn kind(&self) -> &'static str {

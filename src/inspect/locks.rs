@@ -218,9 +218,13 @@ impl Locks {
         // One node after the other: an acquire does not wait for a single busy node.
         let mut answers = Vec::with_capacity(nodes.len());
         for node in nodes.clone() {
-            answers.push(self.read(node, keys.clone()).await);
+            let answer = self.read(node, keys.clone()).await;
+            // At once: the caller may stop waiting before the others have answered.
+            if let Err(fault) = &answer {
+                self.faults[node].get_or_insert_with(|| fault.clone());
+            }
+            answers.push(answer);
         }
-        self.record_faults(&answers);
         let (doubted, mut found): (Vec<Inspection>, Vec<Inspection>) = self
             .inspections(&keys, &answers)
             .partition(|lock| lock.status == LockStatus::Partial);

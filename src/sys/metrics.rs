@@ -270,10 +270,10 @@ impl NodeMeter {
     pub(crate) fn answered(&self, _: Duration) {}
 }
 
-/// Gives each name its unit and description. Starts the counters of losses, with these reasons, of acquires that fail because of the
-/// nodes, and of stale writes at zero: an alert on an increase would miss the first one otherwise.
+/// Gives each name its unit and description. Starts the counters of losses, with these reasons, of acquires with these outcomes, and of
+/// stale writes at zero: an alert on an increase would miss the first one otherwise.
 #[cfg(feature = "metrics")]
-pub(crate) fn describe(losses: &[&'static str]) {
+pub(crate) fn describe(losses: &[&'static str], failures: &[&'static str]) {
     use metrics::Unit::{Count, Seconds};
 
     for reason in losses {
@@ -283,8 +283,8 @@ pub(crate) fn describe(losses: &[&'static str]) {
         )
         .increment(0);
     }
-    for outcome in ["no_quorum", "other_nodes", "too_late"] {
-        let labels = [("outcome", outcome), label_pair(None)];
+    for outcome in failures {
+        let labels = [("outcome", *outcome), label_pair(None)];
         metrics::counter!("quorlock_acquires_total", &labels).increment(0);
     }
     metrics::counter!("quorlock_stale_writes_refused_total").increment(0);
@@ -393,4 +393,4 @@ pub(crate) fn describe(losses: &[&'static str]) {
 }
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) fn describe(_: &[&'static str]) {}
+pub(crate) fn describe(_: &[&'static str], _: &[&'static str]) {}

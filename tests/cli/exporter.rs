@@ -3,7 +3,7 @@
 use quorlock::testbed::Testbed;
 use rustix::process::Signal;
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -42,7 +42,8 @@ async fn nodes_locks_and_findings_are_served() {
     );
     let finding = "quorlock_exporter_findings{node=\"\",code=\"same_host\",severity=\"warning\"} 1\n";
     eventually("the doctor has looked", async || {
-        get(&url, "/metrics").await.1.contains(finding)
+        let (_, metrics) = get(&url, "/metrics").await;
+        metrics.contains(finding) && metrics.contains("quorlock_exporter_doctor_ok 1\n")
     })
     .await;
     assert_eq!(get(&url, "/healthz").await, (200, "quorum\n".to_owned()));
@@ -92,12 +93,14 @@ async fn nodes_locks_and_findings_are_served() {
     }
     let (_, page) = get(&url, "/").await;
     assert!(page.contains("locks unknown: 1 of 3 nodes read"), "{page}");
+    assert!(page.contains(" not read: not connected"), "{page}");
     let shown = finish(with(&urls, &["top", "--json"])).await;
     let shown: serde_json::Value = serde_json::from_str(&text(&shown.stdout)).unwrap();
     assert_eq!(
-        (&shown["held"], &shown["unread_nodes"]),
-        (&Value::Null, &2.into())
+        (&shown["held"], &shown["uncertain"]),
+        (&Value::Null, &Value::Null)
     );
+    assert_eq!(shown["unread_nodes"].as_array().unwrap().len(), 2, "{shown}");
 
     exporter.signal(Signal::TERM);
     assert_eq!(exporter.end().await.0, Some(0));
@@ -120,6 +123,13 @@ async fn clients_that_are_silent_do_not_keep_others_out() {
     }
     let healthy = timeout(PATIENCE, get(&url, "/healthz")).await;
     assert_eq!(healthy.expect("an answer").0, 200);
+    // Connections that stay open after an answer would do the same.
+    let mut stream = TcpStream::connect(address(&url)).await.unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
 }
 
 /// As if a page's name had been made to point to this host.
@@ -137,6 +147,7 @@ async fn pages_of_other_sites_are_refused() {
         ("LOCALHOST", 200),
         ("127.0.0.1", 200),
         ("[::1]", 200),
+        ("[::ffff:127.0.0.1]", 200),
     ] {
         let answer = ask_as(address(&url), &format!("{host}:{port}"), "GET", "/healthz").await;
         assert_eq!(answer.unwrap().0, status, "{host}");

@@ -56,7 +56,11 @@ async fn a_lock_is_found_and_broken() {
     testbed.nodes()[0].kill().await.unwrap();
     terminal.draws(&mut screen, "not connected").await;
     // The log would disturb the screen.
-    assert!(!screen.screen().contents().contains("out of reach"));
+    let shown = screen.screen().contents();
+    assert!(
+        !shown.contains("out of reach") && !shown.contains("quorlock::"),
+        "{shown}"
+    );
     terminal.press("q");
     let (status, rest) = terminal.end().await;
     assert!(status.success(), "{status}");

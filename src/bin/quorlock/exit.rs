@@ -126,7 +126,7 @@ Exit codes:
 
 pub(crate) const OF_TOP: &str = "\
 Exit codes:
-    0  a key or a signal ended it, or what there is was printed
+    0  a key or a signal ended it, or nodes and locks were printed, with or without a quorum
     2  usage error: options, URLs, durations
    71  the system refused the terminal, or the result could not be printed";
 

@@ -38,6 +38,7 @@ mod group;
 mod guard;
 mod holder;
 mod job;
+mod layers;
 mod locking;
 mod locks;
 mod log;
@@ -50,7 +51,6 @@ mod progress;
 mod report;
 mod run;
 mod setting;
-mod settings;
 mod show;
 mod signals;
 mod status;
@@ -69,8 +69,8 @@ use std::process::ExitCode;
 use args::{Arguments, Command};
 use end::End;
 use exit::Failure;
+use layers::Given;
 use report::Report;
-use settings::Given;
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
@@ -104,9 +104,9 @@ fn main() -> ExitCode {
 }
 
 fn work(arguments: Arguments, report: &Report) -> Result<End, Failure> {
-    let disturbs =
+    let log_would_disturb =
         matches!(arguments.command, Command::Top(_)) && top::has_screen(report) && stderr().is_terminal();
-    if !disturbs {
+    if !log_would_disturb {
         log::start(report, &arguments.output, arguments.command.shows_settings())?;
     }
     // One thread: a signal that stops this process takes effect where it is raised. It also starts quickly.

@@ -10,8 +10,8 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::args::{self, Completions};
 use crate::exit::{self, Failure};
+use crate::layers::described;
 use crate::out;
-use crate::settings::described;
 
 pub(crate) fn completions(arguments: &Completions) -> Result<u8, Failure> {
     let mut script = Vec::new();

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use quorlock::node::Fault;
 use quorlock::{CheckUp, Inspection, LockStatus, Redlock, RedlockBuilder};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::args::{Existing, LockTimes};
 use crate::exit::Failure;
-use crate::format::counted;
+use crate::format::{counted, short};
 use crate::locks::leak_name;
 use crate::status::{self, Line};
 use crate::{holder, locking, nodes};
@@ -37,18 +38,19 @@ pub(crate) struct Findings {
     pub(crate) found: Result<CheckUp, String>,
 }
 
+#[derive(Default)]
 pub(crate) struct Locks {
     pub(crate) held: u64,
     /// How many have keys, but too few nodes answered to say whether they are held.
     pub(crate) uncertain: u64,
-    /// The longest time that a lock is held by now. `None` if no lock is held, or their holders are not known.
+    /// The longest time that a lock is held by now. `None` if no lock is held, or no holder is known.
     pub(crate) oldest: Option<Duration>,
     /// How many locks have a leak of this kind.
     pub(crate) leaks: BTreeMap<&'static str, u64>,
     pub(crate) nodes: usize,
-    /// How many of the nodes did not say which locks they have.
-    pub(crate) unread_nodes: usize,
-    /// There were too many locks to look at all of them.
+    /// The nodes that did not list their locks to the end, and why.
+    pub(crate) unread: Vec<(String, Fault)>,
+    /// The list was not read to the end in time.
     pub(crate) is_cut: bool,
     /// The first ones that have keys.
     pub(crate) shown: Vec<Inspection>,
@@ -124,7 +126,10 @@ impl Surveyor {
     }
 
     async fn look_at_locks(&self) -> Locks {
-        let mut found = Locks::new(self.redlock.nodes().len());
+        let mut found = Locks {
+            nodes: self.redlock.nodes().len(),
+            ..Locks::default()
+        };
         let end = Instant::now() + LISTING;
         let mut list = self.redlock.locks("*");
         loop {
@@ -137,7 +142,10 @@ impl Surveyor {
                 }
             }
         }
-        found.unread_nodes = list.faults().count();
+        found.unread = list
+            .faults()
+            .map(|(node, fault)| (node.to_string(), fault.clone()))
+            .collect();
         found
     }
 
@@ -159,7 +167,7 @@ impl Surveyor {
     }
 }
 
-/// Goes on if the caller no longer waits: another one gets the result.
+/// Does `work` to its end, also if the caller is dropped: the next caller uses the result.
 async fn completed<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(result) => result,
@@ -172,53 +180,55 @@ fn builder(existing: &Existing, times: &LockTimes) -> Result<RedlockBuilder, Fai
 }
 
 impl Locks {
-    fn new(nodes: usize) -> Locks {
-        Locks {
-            held: 0,
-            uncertain: 0,
-            oldest: None,
-            leaks: BTreeMap::new(),
-            nodes,
-            unread_nodes: 0,
-            is_cut: false,
-            shown: Vec::new(),
-        }
-    }
-
-    /// Returns whether each lock that is held was seen. A quorum of nodes has it, so another quorum that was read has a node in common
-    /// with that.
+    /// Returns whether enough nodes were read to see every lock that is held: any two quorums share a node. A list that was cut may
+    /// miss locks all the same.
     pub(crate) fn are_known(&self) -> bool {
-        self.nodes - self.unread_nodes >= nodes::quorum(self.nodes)
+        self.nodes - self.unread.len() >= nodes::quorum(self.nodes)
     }
 
     /// Returns how many locks are held, in words.
     pub(crate) fn words(&self) -> String {
-        let read = format!("{} of {} nodes read", self.nodes - self.unread_nodes, self.nodes);
+        let read = format!("{} of {} nodes read", self.nodes - self.unread.len(), self.nodes);
         if !self.are_known() {
             return format!("locks unknown: {read}");
         }
-        let mut words = format!("{} held", counted(self.held, "lock"));
-        if self.is_cut {
-            words.push_str(" at least: too many to read all");
-        }
+        let at_least = if self.is_cut { "at least " } else { "" };
+        let mut words = format!("{at_least}{} held", counted(self.held, "lock"));
         if self.uncertain > 0 {
             let _ = write!(words, ", {} perhaps", self.uncertain);
         }
-        if self.unread_nodes > 0 {
+        if self.is_cut {
+            let _ = write!(words, ", not read to the end in {}", short(LISTING));
+        }
+        if !self.unread.is_empty() {
             let _ = write!(words, ", {read}");
         }
         words
     }
 
+    /// Returns why nodes were not read, in words. Empty if all were.
+    pub(crate) fn reasons(&self) -> String {
+        let reasons = self.unread.iter();
+        let reasons: Vec<String> = reasons
+            .map(|(node, fault)| format!("{node} not read: {}", nodes::not_listed(fault)))
+            .collect();
+        reasons.join("; ")
+    }
+
     /// Returns whether there may be more locks than those shown.
-    pub(crate) fn are_cut(&self) -> bool {
+    pub(crate) fn may_show_more(&self) -> bool {
         self.shown.len() == MOST_SHOWN
     }
 
     fn add(&mut self, lock: Inspection) {
         if lock.status == LockStatus::Held {
             self.held += 1;
-            self.oldest = self.oldest.max(lock.holder.as_ref().and_then(holder::age));
+            // A clock that is ahead of this one belongs to a young lock.
+            let age = lock
+                .holder
+                .as_ref()
+                .map(|holder| holder::age(holder).unwrap_or_default());
+            self.oldest = self.oldest.max(age);
         }
         if lock.status == LockStatus::Unknown && lock.keys() > 0 {
             self.uncertain += 1;

@@ -1,11 +1,11 @@
-//! Names of variables. Those of options stand in `args/`.
+//! Names of environment variables that are used outside `args/`.
 
-/// What a command is told.
+// Set for a command that runs under a lock.
 pub(crate) const RESOURCE: &str = "QUORLOCK_RESOURCE";
 pub(crate) const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
 pub(crate) const PERIOD: &str = "QUORLOCK_PERIOD";
 
-/// Options that a command is not told, or is told anew.
+// Options. They are removed from a command's environment, or replaced in it.
 pub(crate) const NODES: &str = "QUORLOCK_NODES";
 pub(crate) const PASSWORD_FILE: &str = "QUORLOCK_PASSWORD_FILE";
 pub(crate) const CREDENTIALS_COMMAND: &str = "QUORLOCK_CREDENTIALS_COMMAND";

@@ -21,6 +21,7 @@ pub(crate) use trials::{Bench, Testbed};
 pub(crate) use watching::{Exporter, Top};
 
 use crate::exit;
+use crate::variables::CONFIG;
 
 /// Options that name other nodes than those of a testbed, or their passwords.
 const OTHER_NODES: [&str; 3] = ["node", "password_file", "credentials_command"];
@@ -33,7 +34,7 @@ pub(crate) struct Arguments {
     pub(crate) output: Output,
     /// Read options from this TOML file. Without it, ~/.config/quorlock/config.toml (or its place in $XDG_CONFIG_HOME) or
     /// /etc/quorlock/config.toml is read, if there is one. Options come before variables, and variables before the file
-    #[arg(long, global = true, value_name = "FILE", env = "QUORLOCK_CONFIG")]
+    #[arg(long, global = true, value_name = "FILE", env = CONFIG)]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,

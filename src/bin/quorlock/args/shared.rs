@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::times::{LockTimes, Wait, duration};
+use crate::variables::{CREDENTIALS_COMMAND, NODES, PASSWORD_FILE};
 
 /// The nodes, and how to connect to them.
 #[derive(Clone, Debug, Args)]
@@ -13,19 +14,19 @@ use super::times::{LockTimes, Wait, duration};
 pub(crate) struct Nodes {
     /// A node: redis://[[user]:password@]host[:port][/db]. Repeat it, or separate several by commas or blanks. The variable and
     /// the configuration file keep passwords out of the process list
-    #[arg(long, visible_alias = "nodes", value_name = "URL,...", env = "QUORLOCK_NODES")]
+    #[arg(long, visible_alias = "nodes", value_name = "URL,...", env = NODES)]
     pub(crate) node: Vec<String>,
     /// Read the nodes' password from this file, anew for each connection. The user name comes from the URL
     #[arg(
         long,
         value_name = "FILE",
-        env = "QUORLOCK_PASSWORD_FILE",
+        env = PASSWORD_FILE,
         conflicts_with = "credentials_command"
     )]
     pub(crate) password_file: Option<PathBuf>,
     /// Run this with sh for the nodes' password, anew for each connection. It prints the password in its first line. A second
     /// line may say how long the password is valid, such as 15m; connections then authenticate again before that
-    #[arg(long, value_name = "COMMAND", env = "QUORLOCK_CREDENTIALS_COMMAND")]
+    #[arg(long, value_name = "COMMAND", env = CREDENTIALS_COMMAND)]
     pub(crate) credentials_command: Option<String>,
     /// How long to wait until a quorum of nodes is connected
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_CONNECT_TIMEOUT", default_value = "5s", value_parser = duration)]

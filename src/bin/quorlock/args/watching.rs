@@ -14,12 +14,12 @@ use crate::exit;
 /// /metrics has the metrics (docs/metrics.md), /healthz answers 200 if a quorum of nodes gives locks and 503 if not, / is a page
 /// with nodes, findings and locks. They show no password and no owner token.
 ///
-/// Looks at the nodes when asked, every five seconds at most, and for about five seconds at most. Once a minute, runs the checks of
+/// Looks at the nodes when asked, at most once every five seconds, and for about five seconds at most. Once a minute, runs the checks of
 /// `quorlock doctor`. Takes no lock; writes keys that expire within ten seconds. Ends with Ctrl-C or TERM; with TERM only, if a script
 /// started it with `&`.
 ///
-/// As long as it listens on this host only, it answers requests to localhost or to an IP address only: a web page could have another
-/// name point here.
+/// As long as it listens on this host only, it answers requests to localhost or to an IP address only. This keeps web pages of other
+/// sites from reading it (DNS rebinding).
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_EXPORTER)]
 pub(crate) struct Exporter {
@@ -37,7 +37,7 @@ pub(crate) struct Exporter {
 /// Keys: q quits, s sorts, / filters, arrows select a lock, b asks and then breaks it. Bars show how long a write to each node
 /// took, ! one that failed. Shows the first 200 locks that it finds, and looks for them for five seconds at most.
 ///
-/// Without a terminal, or with --json, prints what there is once; JSON has owner tokens, with which anybody who can reach the nodes can
+/// Without a terminal, or with --json, prints the nodes and locks once; JSON has owner tokens, with which anybody who can reach the nodes can
 /// release the locks. Takes no lock; writes keys that expire within ten seconds.
 #[derive(Debug, Args)]
 #[command(after_help = exit::OF_TOP)]
@@ -52,9 +52,12 @@ pub(crate) struct Top {
 }
 
 fn listen(text: &str) -> Result<SocketAddr, String> {
-    let numeric = text.replace("localhost:", "127.0.0.1:");
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
     numeric.parse().map_err(|_| {
-        "give an IP address of this machine and a port, such as 127.0.0.1:9654 or [::1]:9654; with 0.0.0.0:9654, all machines can connect".to_owned()
+        "give an IP address of this machine or localhost, and a port, such as 127.0.0.1:9654 or [::1]:9654; with 0.0.0.0:9654, all machines can connect".to_owned()
     })
 }
 

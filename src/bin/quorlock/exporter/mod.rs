@@ -43,7 +43,7 @@ pub(crate) async fn exporter(arguments: Exporter, report: &Report) -> Result<End
     let url = format!("http://{address}/");
     out::print(report, || json!({ "url": url }), || format!("{url}\n"))?;
     tokio::select! {
-        () = server::serve(listener, address.ip().is_loopback(), surveyor.clone()) => {}
+        () = server::serve(listener, address.ip().to_canonical().is_loopback(), surveyor.clone()) => {}
         () = surveyor.check_again_and_again() => {}
         _ = heard.next() => {}
     }

@@ -55,7 +55,8 @@ pub(super) fn html(survey: &Survey) -> String {
         true => list(&mut page, &locks.words(), locks.shown.iter().map(lock)),
         false => paragraph(&mut page, "Locks", &locks.words()),
     }
-    if locks.are_cut() {
+    let _ = writeln!(page, "<p><small>{}</small></p>", escaped(&locks.reasons()));
+    if locks.may_show_more() {
         let _ = writeln!(
             page,
             "<p><small>The first {MOST_SHOWN}: <code>quorlock locks</code> lists all.</small></p>"

@@ -36,7 +36,15 @@ pub(super) fn text(survey: &Survey) -> String {
         "How long a write to the node took.",
         of_nodes(|line| Some(line.write?.as_secs_f64())),
     );
-    if let Some(Ok(check_up)) = survey.findings.as_ref().map(|findings| &findings.found) {
+    let found = survey.findings.as_ref().map(|findings| &findings.found);
+    if let Some(found) = found {
+        text.gauge(
+            "doctor_ok",
+            "1 if `quorlock doctor` could look at the nodes.",
+            [(Vec::new(), flag(found.is_ok()))].into_iter(),
+        );
+    }
+    if let Some(Ok(check_up)) = found {
         let mut findings: BTreeMap<_, u32> = BTreeMap::new();
         for finding in &check_up.findings {
             let node = finding.node.as_deref().unwrap_or_default();
@@ -58,12 +66,12 @@ fn of_locks(text: &mut Text, locks: &Locks) {
     let one = |value: f64| [(Vec::new(), value)].into_iter();
     text.gauge(
         "unread_nodes",
-        "Nodes that did not say which locks they have.",
-        one(locks.unread_nodes as f64),
+        "Nodes that did not list their locks to the end.",
+        one(locks.unread.len() as f64),
     );
     text.gauge(
         "list_is_cut",
-        "1 if there were too many locks to read all, so that counts of locks are too low.",
+        "1 if the locks were not read to the end within five seconds, so that counts of locks are too low.",
         one(flag(locks.is_cut)),
     );
     // Zero would be a claim.
@@ -76,7 +84,8 @@ fn of_locks(text: &mut Text, locks: &Locks) {
         "Locks with keys of which too few nodes answered to say whether they are held.",
         one(locks.uncertain as f64),
     );
-    let oldest = locks.oldest.or((locks.held == 0).then_some(Duration::ZERO));
+    let is_none_held = locks.held == 0 && !locks.is_cut;
+    let oldest = locks.oldest.or(is_none_held.then_some(Duration::ZERO));
     text.gauge(
         "oldest_hold_seconds",
         "How long the oldest lock is held.",

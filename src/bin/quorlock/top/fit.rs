@@ -15,9 +15,9 @@ pub(super) fn shorten(text: &str, columns: usize) -> String {
         return text.to_owned();
     }
     let rest = columns.saturating_sub(1);
-    let start = text.split_at(fitting(text.char_indices(), rest.div_ceil(2))).0;
+    let start = text.split_at(fitting(text, rest.div_ceil(2))).0;
     let end: String = text.chars().rev().collect();
-    let end = end.split_at(fitting(end.char_indices(), rest / 2)).0;
+    let end = end.split_at(fitting(&end, rest / 2)).0;
     let end = end.chars().rev();
     start.chars().chain(iter::once('…')).chain(end).collect()
 }
@@ -26,7 +26,7 @@ pub(super) fn shorten(text: &str, columns: usize) -> String {
 pub(super) fn wrap(mut text: &str, columns: usize) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
     loop {
-        let (line, rest) = text.split_at(fitting(text.char_indices(), columns));
+        let (line, rest) = text.split_at(fitting(text, columns));
         if rest.is_empty() || line.is_empty() {
             lines.push(Line::raw(text));
             return lines;
@@ -37,16 +37,15 @@ pub(super) fn wrap(mut text: &str, columns: usize) -> Vec<Line<'_>> {
 }
 
 /// Returns how many bytes of the text fit.
-fn fitting(characters: impl Iterator<Item = (usize, char)>, columns: usize) -> usize {
-    let (mut end, mut used) = (0, 0);
-    for (at, character) in characters {
+fn fitting(text: &str, columns: usize) -> usize {
+    let mut used = 0;
+    for (at, character) in text.char_indices() {
         used += width(character.encode_utf8(&mut [0; 4]));
         if used > columns {
             return at;
         }
-        end = at + character.len_utf8();
     }
-    end
+    text.len()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `quorlock top`: shows nodes and locks continuously.
 //!
-//! `state.rs` is what is shown and chosen, `view.rs` draws it, `fit.rs` makes texts fit, `keyboard.rs` reads keys.
+//! `state.rs` has the survey and the user's choices, `view.rs` draws it, `fit.rs` makes texts fit, `keyboard.rs` reads keys.
 
 mod fit;
 mod keyboard;
@@ -22,6 +22,7 @@ use crate::args::Top;
 use crate::break_lock::Outcome;
 use crate::end::End;
 use crate::exit::{self, Failure};
+use crate::nodes::not_listed;
 use crate::report::Report;
 use crate::signals::{self, Signals};
 use crate::status::{self, Verdict};
@@ -52,7 +53,7 @@ pub(crate) async fn top(arguments: Top, report: &Report) -> Result<End, Failure>
     report.flush();
     let shown = match ratatui::try_init() {
         Ok(terminal) => {
-            // It prints if it fails to show the cursor, which ends the process if the terminal is gone.
+            // Dropping it prints an error if the cursor cannot be shown. That print panics if the terminal is gone.
             let mut terminal = ManuallyDrop::new(terminal);
             let shown = show(&mut terminal, surveyor, arguments.every, &mut heard).await;
             let _ = terminal.show_cursor();
@@ -60,7 +61,7 @@ pub(crate) async fn top(arguments: Top, report: &Report) -> Result<End, Failure>
         }
         Err(error) => Err(error),
     };
-    // What went wrong first is reported.
+    // The first error is reported, not this one.
     let _ = ratatui::try_restore();
     shown.map_err(|error| Failure::system("use the terminal", &error))
 }
@@ -92,8 +93,8 @@ async fn show(
             },
             _ = heard.next() => return Ok(End::Code(exit::OK)),
             event = keys.recv() => match event.map(|event| state.take(&event)) {
-                // The terminal is gone.
-                None | Some(Act::Quit) => return Ok(End::Code(exit::OK)),
+                None => return Err(Error::other("keys can no longer be read")),
+                Some(Act::Quit) => return Ok(End::Code(exit::OK)),
                 Some(Act::Nothing) => {}
                 Some(Act::Break(lock, owner)) => {
                     terminal.draw(|frame| view::draw(frame, &state))?;
@@ -121,18 +122,26 @@ fn make_surveys(surveyor: Arc<Surveyor>, every: Duration) -> Receiver<Arc<Survey
 
 fn document(survey: &Survey) -> Value {
     let locks: Vec<Value> = survey.locks.shown.iter().map(holder::lock_document).collect();
+    let known = survey.locks.are_known();
+    let unread = survey.locks.unread.iter();
+    let unread: Vec<Value> = unread
+        .map(|(node, fault)| json!({"node": node, "reason": fault.kind(), "trouble": not_listed(fault)}))
+        .collect();
     json!({
         "status": status::document(&survey.nodes, &Verdict::of(&survey.nodes)),
-        "held": survey.locks.are_known().then_some(survey.locks.held), "uncertain": survey.locks.uncertain,
-        "unread_nodes": survey.locks.unread_nodes, "is_cut": survey.locks.is_cut, "locks": locks,
+        "held": known.then_some(survey.locks.held), "uncertain": known.then_some(survey.locks.uncertain),
+        "unread_nodes": unread, "is_cut": survey.locks.is_cut, "locks": locks,
     })
 }
 
 fn text(survey: &Survey) -> String {
     let mut text = status::text(&survey.nodes, &Verdict::of(&survey.nodes));
     let _ = writeln!(text, "{}", survey.locks.words());
+    if !survey.locks.unread.is_empty() {
+        let _ = writeln!(text, "{}", survey.locks.reasons());
+    }
     text.extend(survey.locks.shown.iter().map(locks::line));
-    if survey.locks.are_cut() {
+    if survey.locks.may_show_more() {
         let _ = writeln!(
             text,
             "these are the first {MOST_SHOWN}: `quorlock locks` lists all"

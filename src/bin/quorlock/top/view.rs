@@ -34,15 +34,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     };
     let nodes = u16::try_from(survey.nodes.len()).unwrap_or(u16::MAX);
     let (columns, rows) = (usize::from(frame.area().width), usize::from(frame.area().height));
-    let words = foot_words(state, columns * (rows / 2).max(1));
-    let words = fit::wrap(&words, columns);
-    let foot_rows = u16::try_from(words.len().min(rows / 2).max(1)).unwrap_or(u16::MAX);
+    let most = (rows / 2).max(1);
+    let foot_words = foot_words(state, columns * most);
+    let foot_lines = fit::wrap(&foot_words, columns);
+    let foot_rows = u16::try_from(foot_lines.len().min(most)).unwrap_or(u16::MAX);
     // First the last lines, which ask: they are there on the smallest screen.
     let [body, foot] =
         Layout::vertical([Constraint::Min(0), Constraint::Length(foot_rows)]).areas(frame.area());
     let asks = matches!(state.mode, Mode::Confirm(..));
-    let words = Paragraph::new(words).style(if asks { BAD } else { Style::new() });
-    frame.render_widget(words, foot);
+    let foot_style = if asks { BAD } else { Style::new() };
+    frame.render_widget(Paragraph::new(foot_lines).style(foot_style), foot);
 
     let [head, node_area, lock_head, lock_area] = Layout::vertical([
         Constraint::Length(1),
@@ -88,23 +89,23 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     );
 
     let locks = state.locks();
-    let rows = usize::from(lock_area.height.saturating_sub(1));
+    let list_rows = usize::from(lock_area.height.saturating_sub(1));
     let mut words = survey.locks.words();
-    if survey.locks.are_cut() {
-        let _ = write!(words, ", {MOST_SHOWN} of them here");
-    }
-    if locks.len() > rows {
-        let _ = write!(words, ", {rows} on the screen");
-    }
-    let _ = write!(words, ", by {}", state.sort.name());
-    let _ = match (&state.mode, state.filter.as_str()) {
-        (Mode::Filter, filter) => write!(words, ", with: {filter}_"),
-        (_, "") => Ok(()),
-        (_, filter) if locks.is_empty() => write!(words, ", none with: {filter}"),
-        (_, filter) => write!(words, ", with: {filter}"),
+    let _ = match state.filter.as_str() {
+        "" => Ok(()),
+        filter if locks.is_empty() => write!(words, ", none with: {filter}"),
+        filter => write!(words, ", with: {filter}"),
     };
+    let _ = write!(words, ", by {}", state.sort.name());
+    if survey.locks.may_show_more() {
+        let _ = write!(words, ", the first {MOST_SHOWN} with keys");
+    }
+    if locks.len() > list_rows {
+        let _ = write!(words, ", {list_rows} on the screen");
+    }
+    let words = escape_control_characters(&words);
     frame.render_widget(
-        Paragraph::new(vec![Line::default(), Line::from(words)]),
+        Paragraph::new(vec![Line::from(survey.locks.reasons()), Line::from(words)]),
         lock_head,
     );
     draw_locks(frame, lock_area, state, &locks, survey.at.elapsed());
@@ -142,7 +143,8 @@ fn draw_locks(frame: &mut Frame<'_>, area: Rect, state: &State, locks: &[&Inspec
     frame.render_stateful_widget(table, area, &mut place);
 }
 
-/// Shares the room between two columns that want these widths. None has to yield more than what exceeds one half.
+/// Shares the room between two columns that want these widths. A column gets less than it wants only if both do not fit, and then at
+/// least half of the room.
 fn share(room: u16, first: u16, second: u16) -> (u16, u16) {
     let first = first.min(room.saturating_sub(second).max(room / 2));
     (first, room - first)
@@ -153,14 +155,18 @@ fn foot_words(state: &State, room: usize) -> String {
     let words = match (&state.message, &state.mode) {
         (Some(message), _) => message.clone(),
         (None, Mode::Browse) => "q quit   ↑↓ select   s sort   / filter   b break".to_owned(),
-        (None, Mode::Filter) => {
-            "type a part of a lock's or a holder's name; Enter keeps it, Esc clears it".to_owned()
-        }
+        (None, Mode::Filter) => format!(
+            "with: {}_   a part of a lock's or a holder's name; Enter keeps it, Esc clears it",
+            state.filter
+        ),
         (None, Mode::Confirm(lock, _)) => {
-            let rest = "[y/N] break ? Its holder's work ends, or goes on without the lock if it hangs";
+            let (before, after) = (
+                "[y/N] break ",
+                "? Its holder's work ends, or goes on without the lock if it hangs",
+            );
             let name = escape_control_characters(lock);
-            let name = fit::shorten(&name, room.saturating_sub(rest.len()));
-            rest.replacen('?', &format!("{name}?"), 1)
+            let name = fit::shorten(&name, room.saturating_sub(before.len() + after.len()));
+            format!("{before}{name}{after}")
         }
     };
     escape_control_characters(&words)
@@ -176,15 +182,13 @@ fn longest(texts: &[impl AsRef<str>]) -> u16 {
 }
 
 fn node_words(node: &status::Line) -> String {
-    match node.is_good() {
-        true => [node.words()]
-            .iter()
-            .chain(&node.warnings)
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join("; "),
-        false => node.words(),
+    let mut words = node.words();
+    if node.is_good() {
+        for warning in &node.warnings {
+            let _ = write!(words, "; {warning}");
+        }
     }
+    words
 }
 
 /// A bar for each write, the longest as high as `slowest`; a mark for one that failed.

@@ -79,7 +79,7 @@ impl Given {
             }
             None => Vec::new(),
         };
-        let settings = chosen(command, given, [variables(&options), in_file])?;
+        let settings = chosen(command, given, [from_environment(&options), in_file])?;
         let defaults = without_variables().mut_subcommand(command.get_name(), |command| {
             settings.into_iter().fold(command, |command, setting| {
                 command.mut_arg(setting.option.get_id().as_str(), |arg| {
@@ -132,7 +132,7 @@ fn warn_of_unknown_variables(known: &Command, report: &Report) {
 }
 
 /// Returns the variables that are set. An empty one counts as unset.
-fn variables<'a>(options: &[&'a Arg]) -> Vec<Setting<'a>> {
+fn from_environment<'a>(options: &[&'a Arg]) -> Vec<Setting<'a>> {
     let setting = |option: &&'a Arg| {
         let variable = option.get_env()?;
         let value = std::env::var_os(variable).filter(|value| !value.is_empty())?;
