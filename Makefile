@@ -5,9 +5,9 @@ SUITE := --features cli,metrics,testbed,tls,serde,simulation
 # Only this package is optimised; dependencies are built as for the tests.
 OPTIMISED := --config profile.test.package.quorlock.opt-level=3
 # Most tests wait most of the time.
-THREADS := $(shell expr 2 '*' $$(nproc))
+THREADS = $(shell expr 2 '*' $$(nproc 2>/dev/null || echo 2))
 
-.PHONY: help demo demo-fencing test matrix model simulate fairness ordering chaos resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
+.PHONY: help suite demo demo-fencing test matrix model simulate fairness ordering chaos resources mutants lint docs bench bench-quick compose-test setup setup-tests setup-bench
 
 help:
 	@echo "make demo          a command under a lock on five real masters; then with two, and with three of them dead"
@@ -27,6 +27,10 @@ help:
 	@echo "make bench-quick   whether the benchmarks run; their numbers mean nothing"
 	@echo "make compose-test  the behaviour suite against the compose testbed (needs root or a Docker engine)"
 
+# The options with which the tests are built.
+suite:
+	@echo "$(SUITE)"
+
 setup:
 	@scripts/setup
 
@@ -39,7 +43,7 @@ setup-bench:
 demo: setup
 	@scripts/demo
 
-# FEATURES='...': those of a build that is there already.
+# Set FEATURES to those of a build that is there, to use it again.
 FEATURES ?= --features cli
 
 demo-fencing: setup

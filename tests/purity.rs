@@ -247,7 +247,7 @@ fn imports_point_down_and_never_in_a_circle() {
     assert_eq!(circle(&graph), None);
 }
 
-/// Folders count as one.
+/// Each folder counts as one module: circles inside it are not seen.
 #[test]
 fn the_tool_imports_in_no_circle() {
     let all = modules("src/bin/quorlock");

@@ -12,7 +12,7 @@ use crate::sys::mutex::lock;
 /// A server that has answered at once may still need this long the next time. Longer than the grace in `reconnect.rs`, which would
 /// otherwise end in the same moment.
 const SHORTEST: Duration = Duration::from_millis(600);
-/// A server may need so many times as long as it did the last time; and as long as was not enough.
+/// The limit is so many times what the last opening took. After an opening that took too long, so many times the last limit.
 const SLOWER: u32 = 4;
 
 /// A connection can die while it is being opened. So one that takes much longer than the last one did is given up, and another one
@@ -41,7 +41,7 @@ impl Patience {
         let late = |_| match limit == self.longest {
             true => Err(too_late(limit)),
             false => Err(fault::disconnected(
-                "no answer to the first commands, for much longer than the last time".into(),
+                "the new connection took much longer to answer its first commands than earlier ones".into(),
             )),
         };
         let opened = timeout(limit, opening).await.unwrap_or_else(late);
@@ -132,7 +132,7 @@ mod tests {
             let never = pending::<Result<(), Fault>>();
             faults.push(patience.wait_for(never).await.unwrap_err().to_string());
         }
-        let usual = "not connected: no answer to the first commands, for much longer than the last time";
+        let usual = "not connected: the new connection took much longer to answer its first commands than earlier ones";
         assert_eq!(
             faults,
             [
