@@ -99,6 +99,14 @@ impl Locks {
             .filter_map(|(name, fault)| Some((name, fault.as_ref()?)))
     }
 
+    /// Returns the nodes that have been listed to the end by now. Once a quorum has been, no lock is missed that was held all the time,
+    /// unless such a node has lost its data.
+    pub fn listed(&self) -> impl Iterator<Item = &Arc<str>> {
+        let names = self.inspector.nodes.iter().map(|node| node.name());
+        let listed = names.zip(&self.faults).take(self.node);
+        listed.filter_map(|(name, fault)| fault.is_none().then_some(name))
+    }
+
     /// Turns the list into a stream. Its faults cannot be read then.
     pub fn into_stream(self) -> impl Stream<Item = Inspection> + Send {
         stream::unfold(self, async |mut locks| Some((locks.next().await?, locks)))

@@ -1,6 +1,8 @@
 //! Metrics, health and a page over HTTP.
 
-use quorlock::testbed::Testbed;
+use std::time::Duration;
+
+use quorlock::testbed::{Data, Testbed};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -87,12 +89,9 @@ async fn nodes_locks_and_findings_are_served() {
         3 + 2,
         "{metrics}"
     );
-    // Zero would be a claim.
-    for unknown in ["locks_held", "locks_uncertain", "oldest_hold", "leaked_locks"] {
-        assert!(!metrics.contains(unknown), "{metrics}");
-    }
+    assert_locks_are_unknown(&metrics);
     let (_, page) = get(&url, "/").await;
-    assert!(page.contains("locks unknown: 1 of 3 nodes read"), "{page}");
+    assert!(page.contains("1 of 3 nodes read"), "{page}");
     assert!(page.contains(" not read: not connected"), "{page}");
     let shown = finish(with(&urls, &["top", "--json"])).await;
     let shown: serde_json::Value = serde_json::from_str(&text(&shown.stdout)).unwrap();
@@ -104,6 +103,78 @@ async fn nodes_locks_and_findings_are_served() {
 
     exporter.signal(Signal::TERM);
     assert_eq!(exporter.end().await.0, Some(0));
+    held.close_input();
+    held.end().await;
+}
+
+/// Zero would be a claim.
+fn assert_locks_are_unknown(metrics: &str) {
+    for unknown in ["locks_held", "locks_uncertain", "oldest_hold", "leaked_locks"] {
+        assert!(!metrics.contains(unknown), "{metrics}");
+    }
+}
+
+/// A quorum of nodes answers, and says that there is no lock. Two of these have lost it.
+#[tokio::test]
+async fn nodes_that_may_have_forgotten_locks_do_not_say_that_there_are_none() {
+    let testbed = Testbed::start(3).await.unwrap();
+    let urls = testbed.urls();
+    let mut held = holder(&urls, "nightly").await;
+    let [kept, lost @ ..] = testbed.nodes() else {
+        unreachable!()
+    };
+    for node in lost {
+        node.kill().await.unwrap();
+    }
+    kept.command(&["DEL", "quorlock:nightly"]).await.unwrap();
+    for node in lost {
+        node.restart(Data::Wipe).await.unwrap();
+    }
+    let mut exporter = Running::start(with(&urls, &["exporter", "--listen", "127.0.0.1:0"]));
+    let url = exporter.line().await;
+    eventually("two nodes do not count", async || {
+        let (_, metrics) = get(&url, "/metrics").await;
+        let is_so = metrics.contains("quorlock_exporter_unread_nodes 2\n");
+        if is_so {
+            assert_locks_are_unknown(&metrics);
+        }
+        is_so
+    })
+    .await;
+    let (_, page) = get(&url, "/").await;
+    assert!(
+        page.contains(" not read: it may have forgotten locks: "),
+        "{page}"
+    );
+    held.close_input();
+    held.end().await;
+}
+
+/// Each answer takes so long that five seconds do not suffice.
+#[tokio::test]
+async fn a_list_that_was_not_read_to_the_end_does_not_say_that_there_are_no_locks() {
+    let testbed = Testbed::builder().nodes(3).proxies(true).start().await.unwrap();
+    let urls = testbed.urls();
+    let mut held = holder(&urls, "nightly").await;
+    let mut exporter = Running::start(with(&urls, &["exporter", "--listen", "127.0.0.1:0"]));
+    let url = exporter.line().await;
+    for node in testbed.nodes() {
+        node.proxy().unwrap().delay(Duration::from_millis(450));
+    }
+    eventually("not all is read", async || {
+        let (_, metrics) = get(&url, "/metrics").await;
+        assert!(!metrics.contains("quorlock_exporter_locks_held 0\n"), "{metrics}");
+        assert!(
+            !metrics.contains("quorlock_exporter_oldest_hold_seconds 0\n"),
+            "{metrics}"
+        );
+        !metrics.contains("quorlock_exporter_unread_nodes 0\n")
+    })
+    .await;
+    for node in testbed.nodes() {
+        node.proxy().unwrap().heal();
+        node.proxy().unwrap().delay(Duration::ZERO);
+    }
     held.close_input();
     held.end().await;
 }
@@ -145,6 +216,7 @@ async fn pages_of_other_sites_are_refused() {
         ("localhost.rebound.example", 421),
         ("127.0.0.1.rebound.example", 421),
         ("LOCALHOST", 200),
+        ("quorlock.localhost.", 200),
         ("127.0.0.1", 200),
         ("[::1]", 200),
         ("[::ffff:127.0.0.1]", 200),

@@ -14,6 +14,8 @@ use crate::terminal::Terminal;
 
 const ROWS: NonZeroU16 = NonZeroU16::new(24).unwrap();
 const COLUMNS: NonZeroU16 = NonZeroU16::new(80).unwrap();
+const SIX: NonZeroU16 = NonZeroU16::new(6).unwrap();
+const TWENTY: NonZeroU16 = NonZeroU16::new(20).unwrap();
 
 fn on_a_terminal(urls: &[String]) -> Terminal {
     let nodes = urls.join(",");
@@ -106,7 +108,16 @@ async fn a_long_name_hides_neither_the_holder_nor_the_question() {
     terminal.draws(&mut screen, "if it hangs").await;
     let joined = screen.screen().contents().replace('\n', "");
     assert!(joined.contains(&format!("[y/N] break {name}? Its")), "{joined}");
-    terminal.press("n/nowhere\r");
+    terminal.press("n");
+    terminal.draws(&mut screen, "not broken").await;
+    // Too small for the question.
+    terminal.resize(SIX.get(), TWENTY.get());
+    screen.screen_mut().set_size(SIX, TWENTY);
+    terminal.press("b");
+    terminal.draws(&mut screen, "enlarge the window f").await;
+    terminal.resize(ROWS.get(), COLUMNS.get());
+    screen.screen_mut().set_size(ROWS, COLUMNS);
+    terminal.press("/nowhere\r");
     terminal.draws(&mut screen, "none with: nowhere").await;
     terminal.press("q");
     assert!(terminal.end().await.0.success());
@@ -132,6 +143,29 @@ async fn without_a_terminal_it_prints_once() {
     assert_eq!(document["locks"][0]["resource"], "nightly");
     held.close_input();
     held.end().await;
+}
+
+#[tokio::test]
+async fn a_long_list_says_that_there_is_more() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let urls = testbed.urls();
+    // Prepares the node.
+    assert!(
+        finish(with(&urls, &["run", "first", "--", "true"]))
+            .await
+            .status
+            .success()
+    );
+    for number in 0..201 {
+        let key = format!("quorlock:{number}");
+        let set = ["SET", &key, "data", "PX", "100000"];
+        testbed.nodes()[0].command(&set).await.unwrap();
+    }
+    let output = finish(with(&urls, &["top", "--json"])).await;
+    let document: serde_json::Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    assert_eq!(document["locks"].as_array().unwrap().len(), 200);
+    assert_eq!(document["has_more"], true, "{document}");
+    assert_eq!(document["held"], 201, "{document}");
 }
 
 /// As if the connection to the host had broken. `script` has the terminal, and is killed; the tool ignores that it is hung up on.

@@ -122,11 +122,13 @@ impl Report {
     }
 }
 
-/// Escapes control characters, which a terminal would act on: names of locks and messages of servers may contain them.
+/// Escapes control characters, which a terminal would act on, and those that change the direction of text, which would hide or reorder
+/// what follows: names of locks and messages of servers may contain them.
 pub(crate) fn escape_control_characters(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for character in line.chars() {
-        if character.is_control() {
+        let turns = matches!(character, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if character.is_control() || turns {
             shown.extend(character.escape_default());
         } else {
             shown.push(character);
@@ -150,5 +152,20 @@ fn write(orders: &Receiver<Order>, choice: ColorChoice) {
                 let _ = done.send(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_move_the_cursor_or_turn_the_text_around() {
+        assert_eq!(escape_control_characters("a\u{1b}[2J"), "a\\u{1b}[2J");
+        assert_eq!(
+            escape_control_characters("a\u{202e}b\u{2066}"),
+            "a\\u{202e}b\\u{2066}"
+        );
+        assert_eq!(escape_control_characters("nächtlich 錠"), "nächtlich 錠");
     }
 }

@@ -1,6 +1,6 @@
 //! Looks at the nodes, their locks, and what `doctor` finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -32,6 +32,59 @@ pub(crate) struct Survey {
     pub(crate) findings: Option<Arc<Findings>>,
 }
 
+impl Survey {
+    /// Returns the nodes whose lists of locks do not count, and why.
+    pub(crate) fn unread(&self) -> Vec<(&str, String)> {
+        let why = |line: &Line| match self.locks.unread.get(&line.node) {
+            Some(why) => Some(why.clone()),
+            None if line.ready_in() == Some(Duration::ZERO) => None,
+            None => Some(format!("it may have forgotten locks: {}", line.words())),
+        };
+        let nodes = self.nodes.iter();
+        nodes.filter_map(|line| Some((&*line.node, why(line)?))).collect()
+    }
+
+    /// Returns whether each lock that is held was seen. It is on a quorum of nodes, which shares a node with the quorum that was read.
+    pub(crate) fn knows_locks(&self) -> bool {
+        self.nodes.len() - self.unread().len() >= nodes::quorum(self.nodes.len())
+    }
+
+    /// Returns how many locks are held, in words.
+    pub(crate) fn locks_in_words(&self) -> String {
+        let (nodes, unread) = (self.nodes.len(), self.unread().len());
+        let mut words = match (self.knows_locks(), self.locks.held) {
+            (true, held) => format!("{} held", counted(held, "lock")),
+            (false, 0) => "locks unknown".to_owned(),
+            (false, held) => format!("at least {} held", counted(held, "lock")),
+        };
+        if self.locks.uncertain > 0 {
+            let _ = write!(words, ", {} perhaps", self.locks.uncertain);
+        }
+        if unread > 0 {
+            let _ = write!(words, ", {} of {nodes} nodes read", nodes - unread);
+        }
+        words
+    }
+
+    /// Returns why nodes were not read, in words. Empty if all were.
+    pub(crate) fn unread_in_words(&self) -> String {
+        let unread = self.unread().into_iter();
+        let words: Vec<String> = unread
+            .map(|(node, why)| format!("{node} not read: {why}"))
+            .collect();
+        words.join("; ")
+    }
+
+    /// Returns the locks shown, with the time that is left to them now.
+    pub(crate) fn locks_now(&self) -> Vec<Inspection> {
+        let mut locks = self.locks.shown.clone();
+        for lock in &mut locks {
+            pass(lock, self.at.elapsed());
+        }
+        locks
+    }
+}
+
 /// What `doctor` found, or why it could not look.
 pub(crate) struct Findings {
     pub(crate) at: SystemTime,
@@ -47,13 +100,14 @@ pub(crate) struct Locks {
     pub(crate) oldest: Option<Duration>,
     /// How many locks have a leak of this kind.
     pub(crate) leaks: BTreeMap<&'static str, u64>,
-    pub(crate) nodes: usize,
     /// The nodes that did not list their locks to the end, and why.
-    pub(crate) unread: Vec<(String, Fault)>,
+    unread: BTreeMap<String, String>,
     /// The list was not read to the end in time.
     pub(crate) is_cut: bool,
     /// The first ones that have keys.
     pub(crate) shown: Vec<Inspection>,
+    /// There are more with keys than those shown.
+    pub(crate) has_more: bool,
 }
 
 pub(crate) struct Surveyor {
@@ -126,15 +180,16 @@ impl Surveyor {
     }
 
     async fn look_at_locks(&self) -> Locks {
-        let mut found = Locks {
-            nodes: self.redlock.nodes().len(),
-            ..Locks::default()
-        };
+        let mut found = Locks::default();
         let end = Instant::now() + LISTING;
         let mut list = self.redlock.locks("*");
+        let mut seen_at = Vec::new();
         loop {
             match timeout_at(end, list.next()).await {
-                Ok(Some(lock)) => found.add(lock),
+                Ok(Some(lock)) => {
+                    found.add(lock);
+                    seen_at.resize(found.shown.len(), Instant::now());
+                }
                 Ok(None) => break,
                 Err(_) => {
                     found.is_cut = true;
@@ -142,10 +197,21 @@ impl Surveyor {
                 }
             }
         }
-        found.unread = list
-            .faults()
-            .map(|(node, fault)| (node.to_string(), fault.clone()))
-            .collect();
+        for (lock, seen_at) in found.shown.iter_mut().zip(&seen_at) {
+            pass(lock, seen_at.elapsed());
+        }
+        let listed: BTreeSet<&str> = list.listed().map(|node| &**node).collect();
+        let faults: BTreeMap<&str, &Fault> = list.faults().map(|(node, fault)| (&**node, fault)).collect();
+        let nodes = self.redlock.nodes();
+        let unread = nodes
+            .iter()
+            .map(|node| &*node.name)
+            .filter(|node| !listed.contains(node));
+        let why = |node: &str| match faults.get(node) {
+            Some(fault) => nodes::not_listed(fault),
+            None => format!("not to the end within {}", short(LISTING)),
+        };
+        found.unread = unread.map(|node| (node.to_owned(), why(node))).collect();
         found
     }
 
@@ -180,46 +246,6 @@ fn builder(existing: &Existing, times: &LockTimes) -> Result<RedlockBuilder, Fai
 }
 
 impl Locks {
-    /// Returns whether enough nodes were read to see every lock that is held: any two quorums share a node. A list that was cut may
-    /// miss locks all the same.
-    pub(crate) fn are_known(&self) -> bool {
-        self.nodes - self.unread.len() >= nodes::quorum(self.nodes)
-    }
-
-    /// Returns how many locks are held, in words.
-    pub(crate) fn words(&self) -> String {
-        let read = format!("{} of {} nodes read", self.nodes - self.unread.len(), self.nodes);
-        if !self.are_known() {
-            return format!("locks unknown: {read}");
-        }
-        let at_least = if self.is_cut { "at least " } else { "" };
-        let mut words = format!("{at_least}{} held", counted(self.held, "lock"));
-        if self.uncertain > 0 {
-            let _ = write!(words, ", {} perhaps", self.uncertain);
-        }
-        if self.is_cut {
-            let _ = write!(words, ", not read to the end in {}", short(LISTING));
-        }
-        if !self.unread.is_empty() {
-            let _ = write!(words, ", {read}");
-        }
-        words
-    }
-
-    /// Returns why nodes were not read, in words. Empty if all were.
-    pub(crate) fn reasons(&self) -> String {
-        let reasons = self.unread.iter();
-        let reasons: Vec<String> = reasons
-            .map(|(node, fault)| format!("{node} not read: {}", nodes::not_listed(fault)))
-            .collect();
-        reasons.join("; ")
-    }
-
-    /// Returns whether there may be more locks than those shown.
-    pub(crate) fn may_show_more(&self) -> bool {
-        self.shown.len() == MOST_SHOWN
-    }
-
     fn add(&mut self, lock: Inspection) {
         if lock.status == LockStatus::Held {
             self.held += 1;
@@ -239,6 +265,16 @@ impl Locks {
         }
         if lock.keys() > 0 && self.shown.len() < MOST_SHOWN {
             self.shown.push(lock);
+        } else if lock.keys() > 0 {
+            self.has_more = true;
         }
+    }
+}
+
+/// Takes the time that has passed since the lock was looked at off the time that is left to it.
+fn pass(lock: &mut Inspection, time: Duration) {
+    let states = lock.nodes.iter_mut().filter_map(|node| node.key.as_mut().ok());
+    for remaining in states.filter_map(|state| state.remaining.as_mut()) {
+        *remaining = remaining.saturating_sub(time);
     }
 }

@@ -50,13 +50,17 @@ pub(super) fn html(survey: &Survey) -> String {
             }
         }
     }
-    let locks = &survey.locks;
-    match locks.are_known() || !locks.shown.is_empty() {
-        true => list(&mut page, &locks.words(), locks.shown.iter().map(lock)),
-        false => paragraph(&mut page, "Locks", &locks.words()),
+    let locks = survey.locks_now();
+    match survey.knows_locks() || !locks.is_empty() {
+        true => list(&mut page, &survey.locks_in_words(), locks.iter().map(lock)),
+        false => paragraph(&mut page, "Locks", &survey.locks_in_words()),
     }
-    let _ = writeln!(page, "<p><small>{}</small></p>", escaped(&locks.reasons()));
-    if locks.may_show_more() {
+    let _ = writeln!(
+        page,
+        "<p><small>{}</small></p>",
+        escaped(&survey.unread_in_words())
+    );
+    if survey.locks.has_more {
         let _ = writeln!(
             page,
             "<p><small>The first {MOST_SHOWN}: <code>quorlock locks</code> lists all.</small></p>"

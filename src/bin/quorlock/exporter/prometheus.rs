@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
-use std::time::Duration;
+use std::iter;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::status::Line;
-use crate::survey::{Locks, Survey};
+use crate::survey::Survey;
 
 /// The kinds of leaks that are always told, also if there are none.
 const LEAKS: [&str; 3] = ["no_expiry", "wrong_type", "partial"];
@@ -36,14 +37,20 @@ pub(super) fn text(survey: &Survey) -> String {
         "How long a write to the node took.",
         of_nodes(|line| Some(line.write?.as_secs_f64())),
     );
-    let found = survey.findings.as_ref().map(|findings| &findings.found);
-    if let Some(found) = found {
+    if let Some(findings) = &survey.findings {
         text.gauge(
             "doctor_ok",
             "1 if `quorlock doctor` could look at the nodes.",
-            [(Vec::new(), flag(found.is_ok()))].into_iter(),
+            one(flag(findings.found.is_ok())),
+        );
+        let at = findings.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        text.gauge(
+            "doctor_timestamp_seconds",
+            "When `quorlock doctor` last looked, since 1970.",
+            one(at.as_secs_f64().floor()),
         );
     }
+    let found = survey.findings.as_ref().map(|findings| &findings.found);
     if let Some(Ok(check_up)) = found {
         let mut findings: BTreeMap<_, u32> = BTreeMap::new();
         for finding in &check_up.findings {
@@ -58,24 +65,24 @@ pub(super) fn text(survey: &Survey) -> String {
         });
         text.gauge("findings", "Findings of `quorlock doctor`.", findings);
     }
-    of_locks(&mut text, &survey.locks);
+    of_locks(&mut text, survey);
     text.0
 }
 
-fn of_locks(text: &mut Text, locks: &Locks) {
-    let one = |value: f64| [(Vec::new(), value)].into_iter();
+fn of_locks(text: &mut Text, survey: &Survey) {
+    let locks = &survey.locks;
     text.gauge(
         "unread_nodes",
-        "Nodes that did not list their locks to the end.",
-        one(locks.unread.len() as f64),
+        "Nodes that did not list their locks to the end, or may have forgotten some.",
+        one(survey.unread().len() as f64),
     );
     text.gauge(
         "list_is_cut",
-        "1 if the locks were not read to the end within five seconds, so that counts of locks are too low.",
+        "1 if the locks were not read to the end within five seconds.",
         one(flag(locks.is_cut)),
     );
     // Zero would be a claim.
-    if !locks.are_known() {
+    if !survey.knows_locks() {
         return;
     }
     text.gauge("locks_held", "Locks that are held.", one(locks.held as f64));
@@ -84,7 +91,7 @@ fn of_locks(text: &mut Text, locks: &Locks) {
         "Locks with keys of which too few nodes answered to say whether they are held.",
         one(locks.uncertain as f64),
     );
-    let is_none_held = locks.held == 0 && !locks.is_cut;
+    let is_none_held = locks.held == 0 && locks.uncertain == 0;
     let oldest = locks.oldest.or(is_none_held.then_some(Duration::ZERO));
     text.gauge(
         "oldest_hold_seconds",
@@ -100,6 +107,11 @@ fn of_locks(text: &mut Text, locks: &Locks) {
         "Locks with keys that do not belong there, by kind.",
         leaks,
     );
+}
+
+/// Returns the only value of a metric without labels.
+fn one(value: f64) -> impl Iterator<Item = (Vec<(&'static str, &'static str)>, f64)> {
+    iter::once((Vec::new(), value))
 }
 
 fn flag(is: bool) -> f64 {

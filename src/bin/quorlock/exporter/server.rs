@@ -83,7 +83,7 @@ async fn answer(
         return Ok(response(
             StatusCode::MISDIRECTED_REQUEST,
             TEXT,
-            "this exporter listens on its host only: ask for localhost or an IP address, or start it with another --listen\n".to_owned(),
+            "this exporter listens on its host only: ask for localhost or an IP address (a proxy sends Host: localhost)\n".to_owned(),
         ));
     }
     Ok(match request.uri().path() {
@@ -117,8 +117,12 @@ fn is_asked_by_address(request: &Request<Incoming>) -> bool {
     };
     let authority = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
     authority.is_some_and(|authority| {
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
+        let host = authority.host().to_ascii_lowercase();
+        let name = host.trim_end_matches('.');
+        // Browsers take these names for this machine, whatever a name server says (RFC 6761).
+        let is_localhost = name == "localhost" || name.ends_with(".localhost");
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        is_localhost || address.parse::<IpAddr>().is_ok()
     })
 }
 

@@ -22,7 +22,6 @@ use crate::args::Top;
 use crate::break_lock::Outcome;
 use crate::end::End;
 use crate::exit::{self, Failure};
-use crate::nodes::not_listed;
 use crate::report::Report;
 use crate::signals::{self, Signals};
 use crate::status::{self, Verdict};
@@ -92,11 +91,16 @@ async fn show(
                 None => return Err(Error::other("the nodes are no longer looked at")),
             },
             _ = heard.next() => return Ok(End::Code(exit::OK)),
-            event = keys.recv() => match event.map(|event| state.take(&event)) {
-                None => return Err(Error::other("keys can no longer be read")),
-                Some(Act::Quit) => return Ok(End::Code(exit::OK)),
-                Some(Act::Nothing) => {}
-                Some(Act::Break(lock, owner)) => {
+            event = keys.recv() => {
+                let Some(event) = event else {
+                    return Err(Error::other("keys can no longer be read"));
+                };
+                state.room = view::foot_room(terminal.size()?);
+                match state.take(&event) {
+                Act::Quit => return Ok(End::Code(exit::OK)),
+                Act::Nothing => {}
+                Act::Break(lock, owner) => {
+                    state.say(format!("breaking: {lock}"));
                     terminal.draw(|frame| view::draw(frame, &state))?;
                     let words = match surveyor.redlock().break_lock(&*lock, owner).await {
                         Ok(votes) => Outcome::of(&votes).words(&votes),
@@ -104,7 +108,7 @@ async fn show(
                     };
                     state.say(format!("{words}: {lock}"));
                 }
-            },
+            }},
         }
     }
 }
@@ -121,27 +125,29 @@ fn make_surveys(surveyor: Arc<Surveyor>, every: Duration) -> Receiver<Arc<Survey
 }
 
 fn document(survey: &Survey) -> Value {
-    let locks: Vec<Value> = survey.locks.shown.iter().map(holder::lock_document).collect();
-    let known = survey.locks.are_known();
-    let unread = survey.locks.unread.iter();
+    let locks: Vec<Value> = survey.locks_now().iter().map(holder::lock_document).collect();
+    let known = survey.knows_locks();
+    let unread = survey.unread().into_iter();
     let unread: Vec<Value> = unread
-        .map(|(node, fault)| json!({"node": node, "reason": fault.kind(), "trouble": not_listed(fault)}))
+        .map(|(node, why)| json!({"node": node, "trouble": why}))
         .collect();
     json!({
         "status": status::document(&survey.nodes, &Verdict::of(&survey.nodes)),
         "held": known.then_some(survey.locks.held), "uncertain": known.then_some(survey.locks.uncertain),
         "unread_nodes": unread, "is_cut": survey.locks.is_cut, "locks": locks,
+        "has_more": survey.locks.has_more,
     })
 }
 
 fn text(survey: &Survey) -> String {
     let mut text = status::text(&survey.nodes, &Verdict::of(&survey.nodes));
-    let _ = writeln!(text, "{}", survey.locks.words());
-    if !survey.locks.unread.is_empty() {
-        let _ = writeln!(text, "{}", survey.locks.reasons());
+    let _ = writeln!(text, "{}", survey.locks_in_words());
+    let unread = survey.unread_in_words();
+    if !unread.is_empty() {
+        let _ = writeln!(text, "{unread}");
     }
-    text.extend(survey.locks.shown.iter().map(locks::line));
-    if survey.locks.may_show_more() {
+    text.extend(survey.locks_now().iter().map(locks::line));
+    if survey.locks.has_more {
         let _ = writeln!(
             text,
             "these are the first {MOST_SHOWN}: `quorlock locks` lists all"

@@ -8,6 +8,8 @@ use quorlock::Inspection;
 use quorlock::node::OwnerToken;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
+use super::fit;
+use crate::report::escape_control_characters;
 use crate::survey::Survey;
 
 /// How many surveys the latencies are shown of.
@@ -22,6 +24,8 @@ pub(super) struct State {
     pub(super) filter: String,
     pub(super) mode: Mode,
     pub(super) message: Option<String>,
+    /// How many columns the last lines have.
+    pub(super) room: usize,
     /// The selected lock's name: it stays selected although the list changes.
     selected: Option<Arc<str>>,
 }
@@ -81,7 +85,15 @@ impl State {
             }
             writes.push_back(node.write);
         }
+        let place = self.selected();
         self.survey = Some(survey);
+        // A lock that is gone yields its place to the next one.
+        let locks = self.locks();
+        let is_gone = |name: &Arc<str>| locks.iter().all(|lock| lock.resource != *name);
+        if let (Some(place), true) = (place, self.selected.as_ref().is_some_and(is_gone)) {
+            let next = locks.get(place.min(locks.len().saturating_sub(1)));
+            self.selected = next.map(|lock| lock.resource.clone());
+        }
     }
 
     pub(super) fn say(&mut self, message: String) {
@@ -161,7 +173,7 @@ impl State {
             },
             Mode::Confirm(lock, owner) => match key.code {
                 KeyCode::Char('y' | 'Y') => return Act::Break(lock, owner),
-                _ => self.say(format!("{lock}: not broken")),
+                _ => self.say(format!("not broken: {lock}")),
             },
         }
         Act::Nothing
@@ -191,10 +203,17 @@ impl State {
             return;
         };
         match (lock.resource.clone(), lock.owner()) {
+            (lock, Some(_)) if fit::width(&question(&lock)) > self.room => {
+                self.say("enlarge the window first: the lock's name does not fit".to_owned());
+            }
             (lock, Some(owner)) => self.mode = Mode::Confirm(lock, owner),
             (lock, None) => self.say(format!("{lock} holds no owner token, so it is not deleted")),
         }
     }
+}
+
+pub(super) fn question(lock: &str) -> String {
+    format!("[y/N] break {}?", escape_control_characters(lock))
 }
 
 /// Holds of unknown age come last.

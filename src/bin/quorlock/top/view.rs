@@ -6,24 +6,28 @@ use std::time::Duration;
 
 use quorlock::Inspection;
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Rect, Size};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::fit;
-use super::state::{HISTORY, Mode, State};
+use super::state::{HISTORY, Mode, State, question};
 use crate::format::{counted, tenths};
 use crate::holder;
 use crate::nodes::quorum;
 use crate::report::escape_control_characters;
 use crate::status::{self, Verdict};
-use crate::survey::MOST_SHOWN;
+use crate::survey::{MOST_SHOWN, Survey};
 
 const GOOD: Style = Style::new().fg(Color::Green);
 const BAD: Style = Style::new().fg(Color::Red);
 const HEADING: Style = Style::new().add_modifier(Modifier::BOLD);
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+/// How many writes have bars, if the screen is wide enough, and if it is not.
+const MOST_BARS: u16 = HISTORY as u16;
+const FEWEST_BARS: u16 = 8;
+/// How many lines say why nodes were not read.
+const MOST_REASONS: usize = 3;
 /// From the shortest to the longest.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -33,10 +37,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         return;
     };
     let nodes = u16::try_from(survey.nodes.len()).unwrap_or(u16::MAX);
-    let (columns, rows) = (usize::from(frame.area().width), usize::from(frame.area().height));
-    let most = (rows / 2).max(1);
-    let foot_words = foot_words(state, columns * most);
+    let (area, columns) = (frame.area(), usize::from(frame.area().width));
+    let foot_words = foot_words(state);
     let foot_lines = fit::wrap(&foot_words, columns);
+    let most = foot_most_rows(area.as_size());
     let foot_rows = u16::try_from(foot_lines.len().min(most)).unwrap_or(u16::MAX);
     // First the last lines, which ask: they are there on the smallest screen.
     let [body, foot] =
@@ -45,70 +49,73 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let foot_style = if asks { BAD } else { Style::new() };
     frame.render_widget(Paragraph::new(foot_lines).style(foot_style), foot);
 
-    let [head, node_area, lock_head, lock_area] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(nodes.saturating_add(1)),
-        Constraint::Length(2),
-        Constraint::Min(2),
-    ])
-    .areas(body);
-
     let verdict = Verdict::of(&survey.nodes);
     let (count, needed) = (counted(survey.nodes.len(), "node"), quorum(survey.nodes.len()));
     let words = format!("quorlock: {} ({count}, {needed} needed)", verdict.words());
-    frame.render_widget(Paragraph::new(words).style(style(verdict.is_quorum())), head);
+    let head_lines = fit::wrap(&words, columns);
+    let unread = escape_control_characters(&survey.unread_in_words());
+    let mut lock_lines = fit::wrap(&unread, columns);
+    lock_lines.truncate(MOST_REASONS);
+    let locks = state.locks();
+    let lock_words = lock_words(survey, state, locks.len());
+    lock_lines.extend(fit::wrap(&lock_words, columns));
+    let length = |lines: &Vec<_>| Constraint::Length(u16::try_from(lines.len()).unwrap_or(u16::MAX));
+    let [head, node_area, lock_head, lock_area] = Layout::vertical([
+        length(&head_lines),
+        Constraint::Length(nodes.saturating_add(1)),
+        length(&lock_lines),
+        Constraint::Min(2),
+    ])
+    .areas(body);
+    let head_style = style(verdict.is_quorum());
+    frame.render_widget(Paragraph::new(head_lines).style(head_style), head);
+    draw_nodes(frame, node_area, survey, state);
+    let rows = usize::from(lock_area.height.saturating_sub(1));
+    if let (true, Some(last)) = (locks.len() > rows, lock_lines.last_mut()) {
+        last.push_span(format!(", {rows} on the screen"));
+    }
+    frame.render_widget(Paragraph::new(lock_lines), lock_head);
+    draw_locks(frame, lock_area, state, &locks, survey.at.elapsed());
+}
 
-    let slowest = state
-        .writes
-        .values()
-        .flatten()
-        .flatten()
-        .max()
-        .copied()
-        .unwrap_or_default();
-    let row = |node: &status::Line| {
+fn draw_nodes(frame: &mut Frame<'_>, area: Rect, survey: &Survey, state: &State) {
+    let slowest = state.writes.values().flatten().flatten().max();
+    let slowest = slowest.copied().unwrap_or_default();
+    let names: Vec<&str> = survey.nodes.iter().map(|node| node.node.as_str()).collect();
+    let words: Vec<String> = survey.nodes.iter().map(node_words).collect();
+    let name_width = longest(&names).min(area.width / 2);
+    // Between the columns is a blank.
+    let room = area.width.saturating_sub(name_width + 9 + 3);
+    let word_width = longest(&words).min(room.saturating_sub(FEWEST_BARS));
+    let bar_width = (room - word_width).min(MOST_BARS);
+    let row = |(node, words): (&status::Line, &String)| {
         let writes = state.writes.get(&node.node);
         Row::new([
-            Cell::new(node.node.clone()),
+            Cell::new(fit::shorten(&node.node, name_width.into())),
             Cell::new(node.write.map_or_else(String::new, tenths)),
-            Cell::new(writes.map_or_else(String::new, |writes| bars(writes, slowest))),
-            Cell::new(node_words(node)).style(style(node.is_good())),
+            Cell::new(writes.map_or_else(String::new, |writes| bars(writes, slowest, bar_width.into()))),
+            Cell::new(words.clone()).style(style(node.is_good())),
         ])
     };
-    let names: Vec<&str> = survey.nodes.iter().map(|node| node.node.as_str()).collect();
-    let widths = [
-        Constraint::Length(longest(&names)),
-        Constraint::Length(9),
-        Constraint::Length(u16::try_from(HISTORY).unwrap_or(u16::MAX)),
-        Constraint::Min(10),
-    ];
+    let widths = [name_width, 9, bar_width, room - bar_width].map(Constraint::Length);
     let heading = Row::new(["NODE", "WRITE", "", "STATE"]).style(HEADING);
-    frame.render_widget(
-        Table::new(survey.nodes.iter().map(row), widths).header(heading),
-        node_area,
-    );
+    let rows = survey.nodes.iter().zip(&words).map(row);
+    frame.render_widget(Table::new(rows, widths).header(heading), area);
+}
 
-    let locks = state.locks();
-    let list_rows = usize::from(lock_area.height.saturating_sub(1));
-    let mut words = survey.locks.words();
+/// Returns what is listed, in words.
+fn lock_words(survey: &Survey, state: &State, count: usize) -> String {
+    let mut words = survey.locks_in_words();
     let _ = match state.filter.as_str() {
         "" => Ok(()),
-        filter if locks.is_empty() => write!(words, ", none with: {filter}"),
+        filter if count == 0 => write!(words, ", none with: {filter}"),
         filter => write!(words, ", with: {filter}"),
     };
     let _ = write!(words, ", by {}", state.sort.name());
-    if survey.locks.may_show_more() {
+    if survey.locks.has_more {
         let _ = write!(words, ", the first {MOST_SHOWN} with keys");
     }
-    if locks.len() > list_rows {
-        let _ = write!(words, ", {list_rows} on the screen");
-    }
-    let words = escape_control_characters(&words);
-    frame.render_widget(
-        Paragraph::new(vec![Line::from(survey.locks.reasons()), Line::from(words)]),
-        lock_head,
-    );
-    draw_locks(frame, lock_area, state, &locks, survey.at.elapsed());
+    escape_control_characters(&words)
 }
 
 /// `ago`: when the locks were looked at.
@@ -150,8 +157,17 @@ fn share(room: u16, first: u16, second: u16) -> (u16, u16) {
     (first, room - first)
 }
 
-/// Returns what the last lines say, in `room` columns if possible.
-fn foot_words(state: &State, room: usize) -> String {
+/// Returns how many columns the last lines have together.
+pub(super) fn foot_room(size: Size) -> usize {
+    usize::from(size.width) * foot_most_rows(size)
+}
+
+fn foot_most_rows(size: Size) -> usize {
+    usize::from(size.height / 2).max(1)
+}
+
+/// Returns what the last lines say. What matters most comes first.
+fn foot_words(state: &State) -> String {
     let words = match (&state.message, &state.mode) {
         (Some(message), _) => message.clone(),
         (None, Mode::Browse) => "q quit   ↑↓ select   s sort   / filter   b break".to_owned(),
@@ -160,13 +176,8 @@ fn foot_words(state: &State, room: usize) -> String {
             state.filter
         ),
         (None, Mode::Confirm(lock, _)) => {
-            let (before, after) = (
-                "[y/N] break ",
-                "? Its holder's work ends, or goes on without the lock if it hangs",
-            );
-            let name = escape_control_characters(lock);
-            let name = fit::shorten(&name, room.saturating_sub(before.len() + after.len()));
-            format!("{before}{name}{after}")
+            let consequence = " Its holder's work ends, or goes on without the lock if it hangs";
+            question(lock) + consequence
         }
     };
     escape_control_characters(&words)
@@ -178,7 +189,7 @@ fn style(is_good: bool) -> Style {
 
 fn longest(texts: &[impl AsRef<str>]) -> u16 {
     let longest = texts.iter().map(|text| fit::width(text.as_ref())).max();
-    u16::try_from(longest.unwrap_or_default().max(4)).unwrap_or(u16::MAX)
+    u16::try_from(longest.unwrap_or_default().max(5)).unwrap_or(u16::MAX)
 }
 
 fn node_words(node: &status::Line) -> String {
@@ -191,8 +202,8 @@ fn node_words(node: &status::Line) -> String {
     words
 }
 
-/// A bar for each write, the longest as high as `slowest`; a mark for one that failed.
-fn bars(writes: &VecDeque<Option<Duration>>, slowest: Duration) -> String {
+/// A bar for each of the last writes, the longest as high as `slowest`; a mark for one that failed.
+fn bars(writes: &VecDeque<Option<Duration>>, slowest: Duration, most: usize) -> String {
     let bar = |write: &Option<Duration>| match write {
         None => '!',
         Some(time) => {
@@ -200,7 +211,8 @@ fn bars(writes: &VecDeque<Option<Duration>>, slowest: Duration) -> String {
             BARS[((share * 8.0) as usize).min(BARS.len() - 1)]
         }
     };
-    writes.iter().map(bar).collect()
+    let first = writes.len().saturating_sub(most);
+    writes.iter().skip(first).map(bar).collect()
 }
 
 /// To the second: clocks of machines differ, and locks change faster than they are read.
@@ -231,8 +243,9 @@ mod tests {
     fn bars_show_how_long_writes_took() {
         let ms = |ms| Some(Duration::from_millis(ms));
         let writes = VecDeque::from([ms(0), ms(4), None, ms(8)]);
-        assert_eq!(bars(&writes, Duration::from_millis(8)), "▁▅!█");
-        assert_eq!(bars(&VecDeque::from([ms(0)]), Duration::ZERO), "▁");
+        assert_eq!(bars(&writes, Duration::from_millis(8), 40), "▁▅!█");
+        assert_eq!(bars(&writes, Duration::from_millis(8), 2), "!█");
+        assert_eq!(bars(&VecDeque::from([ms(0)]), Duration::ZERO, 40), "▁");
     }
 
     #[test]
