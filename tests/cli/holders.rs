@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use quorlock::testbed::Data;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -249,4 +250,31 @@ async fn without_a_quorum_the_rest_is_shown() {
     let listed = look(&["locks"]).await;
     assert!(listed.starts_with("nightly: unknown"), "{listed}");
     holder.child.kill().await.unwrap();
+}
+
+/// A quorum of nodes says that there is no lock. Two of these have lost it.
+#[tokio::test]
+async fn nodes_that_may_have_forgotten_locks_are_named() {
+    let testbed = testbed().await;
+    let urls = testbed.urls();
+    let mut held = holds(&urls, "billing", "r").await;
+    let [_, lost @ ..] = testbed.nodes() else {
+        unreachable!()
+    };
+    assert_eq!(
+        finish(with(&urls, &["show", "other"])).await.status.code(),
+        Some(0)
+    );
+    for node in lost {
+        node.kill().await.unwrap();
+        node.restart(Data::Wipe).await.unwrap();
+    }
+    for command in [&["show", "other"][..], &["locks"]] {
+        let output = finish(with(&urls, command)).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(69), "{said}");
+        assert!(said.contains("may have forgotten locks: "), "{said}");
+    }
+    held.close_input();
+    held.end().await;
 }

@@ -88,7 +88,7 @@ pub(crate) const OF_LOCKS: &str = "\
 Exit codes:
     0  a quorum of nodes was listed
     2  usage error: options, URLs, durations
-   69  too few nodes are in reach, or could be listed (the user needs +scan)
+   69  too few nodes are in reach, could be listed (the user needs +scan), or remember all locks
    71  the result could not be printed
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";
 
@@ -96,7 +96,7 @@ pub(crate) const OF_SHOW: &str = "\
 Exit codes:
     0  a quorum of nodes answered; the output says whether the lock is held
     2  usage error: options, URLs, the lock's name
-   69  too few nodes are in reach
+   69  too few nodes are in reach, or remember all locks
    71  the result could not be printed
    78  a node may not vote (a replica, a sentinel, a cluster member, one server under two names)";
 

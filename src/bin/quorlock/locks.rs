@@ -12,7 +12,7 @@ use crate::exit::{self, Failure};
 use crate::format::counted;
 use crate::nodes::{look, not_listed, quorum};
 use crate::report::{Report, escape_control_characters};
-use crate::{holder, out};
+use crate::{holder, nodes, out};
 
 /// Stands for all holders that their keys do not name.
 const UNKNOWN: &str = "clients that their keys do not name (quorlock 0.1, or another library)";
@@ -58,6 +58,9 @@ pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failu
         .faults()
         .map(|(node, fault)| format!("{node}: {}", not_listed(fault)))
         .collect();
+    let mut forgetful = nodes::forgetful(&redlock);
+    forgetful.retain(|(node, _)| locks.faults().all(|(faulty, _)| faulty != node));
+    nodes::warn_of_forgetful(&forgetful, report);
     let nodes = redlock.nodes().len();
     if !faults.is_empty() {
         report.event(&Event::Log {
@@ -68,7 +71,7 @@ pub(crate) async fn locks(arguments: Locks, report: &Report) -> Result<u8, Failu
             ),
         });
     }
-    if nodes - faults.len() < quorum(nodes) {
+    if nodes - faults.len() - forgetful.len() < quorum(nodes) {
         return Ok(exit::NO_QUORUM);
     }
     if found == 0 && !report.is_json() {

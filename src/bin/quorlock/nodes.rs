@@ -1,17 +1,20 @@
 //! The nodes, and how to connect to them.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{Fault, NodeState};
 use quorlock::testbed::{Testbed, TestbedError};
-use quorlock::{ConnectError, NodeConfig, Redlock, RedlockBuilder};
+use quorlock::{ConnectError, NodeConfig, NodeStatus, Redlock, RedlockBuilder};
 use tokio::time::timeout;
 
 use crate::args::{Existing, Nodes};
 use crate::credentials;
 use crate::end::End;
+use crate::event::{Event, Weight};
 use crate::exit::{self, Failure};
+use crate::report::Report;
 use crate::signals::Signals;
 use crate::variables::{CONFIG, CREDENTIALS_COMMAND, NODES, PASSWORD_FILE};
 
@@ -165,6 +168,34 @@ pub(crate) fn warnings(state: NodeState) -> Result<Vec<String>, Fault> {
             reason: "no answer yet".into(),
         }),
     }
+}
+
+/// Returns the nodes that may have forgotten locks, and why. New locks wait until those would have expired.
+pub(crate) fn forgetful(redlock: &Redlock) -> Vec<(Arc<str>, Fault)> {
+    let fault = |node: &NodeStatus| {
+        node.left_out
+            .clone()
+            .filter(|fault| fault.gives_locks_in().is_some())
+    };
+    let nodes = redlock.nodes().into_iter();
+    nodes
+        .filter_map(|node| Some((node.name.clone(), fault(&node)?)))
+        .collect()
+}
+
+/// Warns of nodes that may have forgotten locks.
+pub(crate) fn warn_of_forgetful(forgetful: &[(Arc<str>, Fault)], report: &Report) {
+    if forgetful.is_empty() {
+        return;
+    }
+    let nodes: Vec<String> = forgetful
+        .iter()
+        .map(|(node, fault)| format!("{node}: {fault}"))
+        .collect();
+    report.event(&Event::Log {
+        weight: Weight::Warning,
+        text: &format!("some nodes may have forgotten locks: {}", nodes.join("; ")),
+    });
 }
 
 /// Returns why a node did not list its keys.

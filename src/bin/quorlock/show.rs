@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use quorlock::{Inspection, LockStatus};
+use quorlock::{Inspection, LockStatus, NodeInspection};
 
 use crate::args::Show;
 use crate::exit::{self, Failure};
-use crate::nodes::look;
+use crate::nodes::{look, quorum};
 use crate::report::{Report, escape_control_characters};
-use crate::{holder, locks, out};
+use crate::{holder, locks, nodes, out};
 
 pub(crate) async fn show(arguments: Show, report: &Report) -> Result<u8, Failure> {
     let redlock = look(&arguments.existing).await?;
@@ -16,10 +16,18 @@ pub(crate) async fn show(arguments: Show, report: &Report) -> Result<u8, Failure
         .inspect(&arguments.resource)
         .await
         .map_err(Failure::usage)?;
+    let forgetful = nodes::forgetful(&redlock);
+    nodes::warn_of_forgetful(&forgetful, report);
     out::print(report, || holder::lock_document(&lock), || text(&lock))?;
+    let knows = |node: &&NodeInspection| {
+        node.key.is_ok() && forgetful.iter().all(|(forgetful, _)| *forgetful != node.node)
+    };
+    let is_known = lock.nodes.iter().filter(knows).count() >= quorum(lock.nodes.len());
     Ok(match lock.status {
+        LockStatus::Held => exit::OK,
         LockStatus::Unknown => exit::NO_QUORUM,
-        _ => exit::OK,
+        _ if is_known => exit::OK,
+        _ => exit::NO_QUORUM,
     })
 }
 
