@@ -24,7 +24,9 @@ fn on_a_terminal(urls: &[String]) -> Terminal {
     Terminal::start(&command, |command: &mut Command| {
         command.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock"));
         command.env("QUORLOCK_NODES", nodes).env("TERM", "xterm");
-        command.env("QUORLOCK_LOG", "trace");
+        command
+            .env("QUORLOCK_LOG", "trace")
+            .env("QUORLOCK_CONNECT_TIMEOUT", "30m");
     })
 }
 
@@ -123,6 +125,18 @@ async fn a_long_name_hides_neither_the_holder_nor_the_question() {
     assert!(terminal.end().await.0.success());
     held.close_input();
     held.end().await;
+}
+
+#[tokio::test]
+async fn a_key_ends_it_while_it_connects() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let urls = testbed.urls();
+    testbed.nodes()[0].kill().await.unwrap();
+    let mut terminal = on_a_terminal(&urls);
+    let mut screen = vt100::Parser::new(ROWS, COLUMNS, 0);
+    terminal.draws(&mut screen, "connecting to the nodes").await;
+    terminal.press("q");
+    assert!(terminal.end().await.0.success());
 }
 
 #[tokio::test]

@@ -160,7 +160,7 @@ impl Outcome {
                 "not broken: another owner holds it by now; look again with `quorlock show`".to_owned()
             }
             Outcome::Unclear => format!(
-                "not known to be broken: deleted on {deleted} of {nodes} nodes, {} needed. Run the same command again: until a quorum has \
+                "not known to be broken: deleted on {deleted} of {nodes} nodes, {} needed. Break it again: until a quorum has \
                  deleted it, a running holder sets its key again",
                 votes.quorum()
             ),

@@ -172,15 +172,16 @@ pub(crate) fn warnings(state: NodeState) -> Result<Vec<String>, Fault> {
 
 /// Returns the nodes that may have forgotten locks, and why. New locks wait until those would have expired.
 pub(crate) fn forgetful(redlock: &Redlock) -> Vec<(Arc<str>, Fault)> {
-    let fault = |node: &NodeStatus| {
-        node.left_out
-            .clone()
-            .filter(|fault| fault.gives_locks_in().is_some())
-    };
+    let fault = |node: &NodeStatus| node.left_out.clone().filter(may_have_forgotten);
     let nodes = redlock.nodes().into_iter();
     nodes
         .filter_map(|node| Some((node.name.clone(), fault(&node)?)))
         .collect()
+}
+
+/// Returns whether the fault says that the node has lost what it knew.
+pub(crate) fn may_have_forgotten(fault: &Fault) -> bool {
+    matches!(fault, Fault::Restarted { .. } | Fault::Replaced { .. })
 }
 
 /// Warns of nodes that may have forgotten locks.

@@ -134,7 +134,9 @@ pub(crate) async fn status(arguments: Status, report: &Report) -> Result<u8, Fai
 
 /// Writes to each node, and returns its state then.
 pub(crate) async fn lines(redlock: &Redlock) -> Vec<Line> {
-    let nodes = redlock.nodes().into_iter().zip(redlock.check_writes().await);
+    // First, so that a node that is down has no time of a write.
+    let written = redlock.check_writes().await;
+    let nodes = redlock.nodes().into_iter().zip(written);
     nodes.map(|(node, written)| line(node, written)).collect()
 }
 
@@ -150,7 +152,7 @@ fn line(node: NodeStatus, written: Result<Duration, Fault>) -> Line {
         up,
         fault,
         warnings,
-        write,
+        write: write.filter(|_| up),
     }
 }
 

@@ -35,10 +35,13 @@ pub(crate) struct Survey {
 impl Survey {
     /// Returns the nodes whose lists of locks do not count, and why.
     pub(crate) fn unread(&self) -> Vec<(&str, String)> {
-        let why = |line: &Line| match self.locks.unread.get(&line.node) {
-            Some(why) => Some(why.clone()),
-            None if line.ready_in() == Some(Duration::ZERO) => None,
-            None => Some(format!("it may have forgotten locks: {}", line.words())),
+        let why = |line: &Line| match (self.locks.unread.get(&line.node), &line.fault) {
+            (Some(why), _) => Some(format!("not read: {why}")),
+            // A write that fails hides the restart guard.
+            (None, Some(fault)) if nodes::may_have_forgotten(fault) || line.write.is_none() => {
+                Some(format!("may have forgotten locks: {fault}"))
+            }
+            _ => None,
         };
         let nodes = self.nodes.iter();
         nodes.filter_map(|line| Some((&*line.node, why(line)?))).collect()
@@ -69,9 +72,7 @@ impl Survey {
     /// Returns why nodes were not read, in words. Empty if all were.
     pub(crate) fn unread_in_words(&self) -> String {
         let unread = self.unread().into_iter();
-        let words: Vec<String> = unread
-            .map(|(node, why)| format!("{node} not read: {why}"))
-            .collect();
+        let words: Vec<String> = unread.map(|(node, why)| format!("{node} {why}")).collect();
         words.join("; ")
     }
 

@@ -8,11 +8,15 @@ mod state;
 mod view;
 
 use std::fmt::Write as _;
-use std::io::{self, Error, IsTerminal, stdin, stdout};
+use std::future::pending;
+use std::io::{Error, IsTerminal, stdin, stdout};
 use std::mem::ManuallyDrop;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt};
+use quorlock::node::OwnerToken;
 use ratatui::DefaultTerminal;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -35,14 +39,10 @@ const REDRAW: Duration = Duration::from_secs(1);
 pub(crate) async fn top(arguments: Top, report: &Report) -> Result<End, Failure> {
     let mut heard = Signals::listen(&signals::END)?;
     locking::check_window(&arguments.times, true, report);
-    let start = Surveyor::start(&arguments.existing, &arguments.times, arguments.every);
-    let surveyor = match heard.or(start).await {
-        Ok(surveyor) => surveyor?,
-        Err(_) => return Ok(End::Code(exit::OK)),
-    };
     if !has_screen(report) {
-        let survey = match heard.or(surveyor.survey()).await {
-            Ok(survey) => survey,
+        let looked = async { Ok(start(&arguments).await?.survey().await) };
+        let survey = match heard.or(looked).await {
+            Ok(survey) => survey?,
             Err(_) => return Ok(End::Code(exit::OK)),
         };
         out::print(report, || document(&survey), || text(&survey))?;
@@ -54,15 +54,23 @@ pub(crate) async fn top(arguments: Top, report: &Report) -> Result<End, Failure>
         Ok(terminal) => {
             // Dropping it prints an error if the cursor cannot be shown. That print panics if the terminal is gone.
             let mut terminal = ManuallyDrop::new(terminal);
-            let shown = show(&mut terminal, surveyor, arguments.every, &mut heard).await;
+            let shown = show(&mut terminal, &arguments, &mut heard).await;
             let _ = terminal.show_cursor();
             shown
         }
-        Err(error) => Err(error),
+        Err(error) => Err(unusable(error)),
     };
     // The first error is reported, not this one.
     let _ = ratatui::try_restore();
-    shown.map_err(|error| Failure::system("use the terminal", &error))
+    shown
+}
+
+fn unusable(error: Error) -> Failure {
+    Failure::system("use the terminal", &error)
+}
+
+async fn start(arguments: &Top) -> Result<Arc<Surveyor>, Failure> {
+    Surveyor::start(&arguments.existing, &arguments.times, arguments.every).await
 }
 
 /// Returns whether `top` draws on a terminal, instead of printing.
@@ -71,46 +79,74 @@ pub(crate) fn has_screen(report: &Report) -> bool {
 }
 
 /// Shows surveys until a key or a signal ends it.
-async fn show(
-    terminal: &mut DefaultTerminal,
-    surveyor: Arc<Surveyor>,
-    every: Duration,
-    heard: &mut Signals,
-) -> io::Result<End> {
-    let mut keys = keyboard::read()?;
+async fn show(terminal: &mut DefaultTerminal, arguments: &Top, heard: &mut Signals) -> Result<End, Failure> {
+    let mut keys = keyboard::read().map_err(unusable)?;
     let mut state = State::default();
     let mut redraw = interval_at(Instant::now(), REDRAW);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut surveys = make_surveys(surveyor.clone(), every);
+    let mut starting = pin!(start(arguments).fuse());
+    // Both once the nodes are connected to.
+    let (mut surveyor, mut surveys) = (None, None);
+    let mut breaking = None;
     loop {
-        terminal.draw(|frame| view::draw(frame, &state))?;
+        terminal
+            .draw(|frame| view::draw(frame, &state))
+            .map_err(unusable)?;
         tokio::select! {
             _ = redraw.tick() => {}
-            survey = surveys.recv() => match survey {
+            started = &mut starting => {
+                let started = started?;
+                surveys = Some(make_surveys(started.clone(), arguments.every));
+                surveyor = Some(started);
+            }
+            survey = next(&mut surveys) => match survey {
                 Some(survey) => state.show(survey),
-                None => return Err(Error::other("the nodes are no longer looked at")),
+                None => return Err(unusable(Error::other("the nodes are no longer looked at"))),
             },
+            outcome = done(&mut breaking) => {
+                breaking = None;
+                state.say(outcome);
+            }
             _ = heard.next() => return Ok(End::Code(exit::OK)),
             event = keys.recv() => {
                 let Some(event) = event else {
-                    return Err(Error::other("keys can no longer be read"));
+                    return Err(unusable(Error::other("keys can no longer be read")));
                 };
-                state.room = view::foot_room(terminal.size()?);
-                match state.take(&event) {
-                Act::Quit => return Ok(End::Code(exit::OK)),
-                Act::Nothing => {}
-                Act::Break(lock, owner) => {
-                    state.say(format!("breaking: {lock}"));
-                    terminal.draw(|frame| view::draw(frame, &state))?;
-                    let words = match surveyor.redlock().break_lock(&*lock, owner).await {
-                        Ok(votes) => Outcome::of(&votes).words(&votes),
-                        Err(error) => error.to_string(),
-                    };
-                    state.say(format!("{words}: {lock}"));
+                state.room = view::foot_room(terminal.size().map_err(unusable)?);
+                match (state.take(&event), &surveyor) {
+                    (Act::Quit, _) => return Ok(End::Code(exit::OK)),
+                    (Act::Break(lock, owner), Some(surveyor)) => {
+                        state.say(format!("breaking: {lock}"));
+                        breaking = Some(break_lock(surveyor.clone(), lock, owner).boxed());
+                    }
+                    _ => {}
                 }
-            }},
+            }
         }
     }
+}
+
+async fn next(surveys: &mut Option<Receiver<Arc<Survey>>>) -> Option<Arc<Survey>> {
+    match surveys {
+        Some(surveys) => surveys.recv().await,
+        None => pending().await,
+    }
+}
+
+async fn done<T>(work: &mut Option<BoxFuture<'_, T>>) -> T {
+    match work {
+        Some(work) => work.await,
+        None => pending().await,
+    }
+}
+
+/// Returns the outcome in words.
+async fn break_lock(surveyor: Arc<Surveyor>, lock: Arc<str>, owner: OwnerToken) -> String {
+    let words = match surveyor.redlock().break_lock(&*lock, owner).await {
+        Ok(votes) => Outcome::of(&votes).words(&votes),
+        Err(error) => error.to_string(),
+    };
+    format!("{words}: {lock}")
 }
 
 /// Makes a survey at once, and then one each time that `every` has passed since. In a task of its own: keys are answered meanwhile.

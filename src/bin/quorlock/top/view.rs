@@ -33,7 +33,10 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let Some(survey) = &state.survey else {
-        frame.render_widget(Paragraph::new("looking at the nodes ..."), frame.area());
+        frame.render_widget(
+            Paragraph::new("connecting to the nodes, and looking at them ...   q quit"),
+            frame.area(),
+        );
         return;
     };
     let nodes = u16::try_from(survey.nodes.len()).unwrap_or(u16::MAX);
