@@ -2,8 +2,8 @@
 
 CARGO ?= cargo
 SUITE := --features cli,metrics,testbed,tls,serde,simulation
-# Only this package is optimised; dependencies are built as for the tests.
-OPTIMISED := --config profile.test.package.quorlock.opt-level=3
+# Only this package is optimised; dependencies are built as for the tests. Without the tool, which takes long to optimise.
+OPTIMISED := --features metrics,testbed,tls,serde,simulation --config profile.test.package.quorlock.opt-level=3
 # Most tests wait most of the time.
 THREADS = $(shell expr 2 '*' $$(nproc 2>/dev/null || echo 2))
 
@@ -65,16 +65,16 @@ MODELS ?= model identity
 
 model:
 	for model in $(MODELS); do \
-		$(CARGO) test $(SUITE) $(OPTIMISED) --test $$model -- --nocapture --test-threads 1 --include-ignored || exit 1; \
+		$(CARGO) test $(OPTIMISED) --test $$model -- --nocapture --test-threads 1 --include-ignored || exit 1; \
 	done
 
 SECONDS ?= 180
 
 simulate:
-	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test $(SUITE) $(OPTIMISED) --test randomised
+	QUORLOCK_SIM_SECONDS=$(SECONDS) $(CARGO) test $(OPTIMISED) --test randomised
 
 fairness:
-	$(CARGO) test $(SUITE) $(OPTIMISED) --test scripted -- --ignored --nocapture figures_of_many_worlds
+	$(CARGO) test $(OPTIMISED) --test scripted -- --ignored --nocapture figures_of_many_worlds
 
 # Each mutant takes half a minute to build, and as long to be noticed.
 mutants:

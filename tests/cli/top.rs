@@ -115,10 +115,13 @@ async fn a_long_name_hides_neither_the_holder_nor_the_question() {
     // Too small for the question.
     terminal.resize(SIX.get(), TWENTY.get());
     screen.screen_mut().set_size(SIX, TWENTY);
+    // Keys that come together with a change of the size may wait for the next key.
+    terminal.draws(&mut screen, "EXPIR NODES").await;
     terminal.press("b");
     terminal.draws(&mut screen, "enlarge the window f").await;
     terminal.resize(ROWS.get(), COLUMNS.get());
     screen.screen_mut().set_size(ROWS, COLUMNS);
+    terminal.draws(&mut screen, "EXPIRES").await;
     terminal.press("/nowhere\r");
     terminal.draws(&mut screen, "none with: nowhere").await;
     terminal.press("q");
