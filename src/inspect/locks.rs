@@ -228,9 +228,7 @@ impl Locks {
         for node in nodes.clone() {
             let answer = self.read(node, keys.clone()).await;
             // At once: the caller may stop waiting before the others have answered.
-            if let Err(fault) = &answer {
-                self.faults[node].get_or_insert_with(|| fault.clone());
-            }
+            self.record_fault(node, &answer);
             answers.push(answer);
         }
         let (doubted, mut found): (Vec<Inspection>, Vec<Inspection>) = self
@@ -241,7 +239,9 @@ impl Locks {
             let key = |lock: &Inspection| format!("{}{}", self.inspector.prefix, lock.resource).into();
             let keys: Arc<[Arc<str>]> = doubted.iter().map(key).collect();
             let again = join_all(nodes.map(|node| self.read(node, keys.clone()))).await;
-            self.record_faults(&again);
+            for (node, answer) in again.iter().enumerate() {
+                self.record_fault(node, answer);
+            }
             found.extend(self.inspections(&keys, &again));
         }
         let is_listed = |node: &NodeInspection| node.key.as_ref().is_ok_and(|state| self.is_listed(state));
@@ -250,12 +250,10 @@ impl Locks {
         found
     }
 
-    /// Keeps the first fault of each node.
-    fn record_faults(&mut self, answers: &[Result<Vec<KeyState>, Fault>]) {
-        for (known, answer) in self.faults.iter_mut().zip(answers) {
-            if let Err(fault) = answer {
-                known.get_or_insert_with(|| fault.clone());
-            }
+    /// Keeps the node's first fault.
+    fn record_fault(&mut self, node: usize, answer: &Result<Vec<KeyState>, Fault>) {
+        if let Err(fault) = answer {
+            self.faults[node].get_or_insert_with(|| fault.clone());
         }
     }
 

@@ -10,10 +10,17 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::http::{ask, ask_as};
-use crate::support::{PATIENCE, Running, eventually, finish, holder, text, with};
+use crate::support::{PATIENCE, Running, eventually, finish, holder, json, text, with};
 
 fn address(url: &str) -> &str {
     url.trim_start_matches("http://").trim_end_matches('/')
+}
+
+/// Starts an exporter. Returns it, and its URL.
+async fn exporter(urls: &[String], listen: &str) -> (Running, String) {
+    let mut exporter = Running::start(with(urls, &["exporter", "--listen", listen]));
+    let url = exporter.line().await;
+    (exporter, url)
 }
 
 async fn get(url: &str, path: &str) -> (u16, String) {
@@ -25,8 +32,7 @@ async fn nodes_locks_and_findings_are_served() {
     let testbed = Testbed::start(3).await.unwrap();
     let urls = testbed.urls();
     let mut held = holder(&urls, "job <b>&").await;
-    let mut exporter = Running::start(with(&urls, &["exporter", "--listen", "127.0.0.1:0"]));
-    let url = exporter.line().await;
+    let (exporter, url) = exporter(&urls, "127.0.0.1:0").await;
 
     let (status, metrics) = get(&url, "/metrics").await;
     assert_eq!(status, 200);
@@ -58,8 +64,7 @@ async fn nodes_locks_and_findings_are_served() {
         "{page}"
     );
     // A reader could break the lock with it.
-    let shown = finish(with(&urls, &["show", "--json", "job <b>&"])).await;
-    let shown: serde_json::Value = serde_json::from_str(&text(&shown.stdout)).unwrap();
+    let shown = json(&urls, &["show", "job <b>&"]).await;
     let owner = shown["owner"].as_str().unwrap();
     assert!(!page.contains(owner) && !metrics.contains(owner));
 
@@ -93,8 +98,7 @@ async fn nodes_locks_and_findings_are_served() {
     let (_, page) = get(&url, "/").await;
     assert!(page.contains("1 of 3 nodes read"), "{page}");
     assert!(page.contains(" not read: not connected"), "{page}");
-    let shown = finish(with(&urls, &["top", "--json"])).await;
-    let shown: serde_json::Value = serde_json::from_str(&text(&shown.stdout)).unwrap();
+    let shown = json(&urls, &["top"]).await;
     assert_eq!(
         (&shown["held"], &shown["uncertain"]),
         (&Value::Null, &Value::Null)
@@ -130,8 +134,7 @@ async fn nodes_that_may_have_forgotten_locks_do_not_say_that_there_are_none() {
     for node in lost {
         node.restart(Data::Wipe).await.unwrap();
     }
-    let mut exporter = Running::start(with(&urls, &["exporter", "--listen", "127.0.0.1:0"]));
-    let url = exporter.line().await;
+    let (_exporter, url) = exporter(&urls, "127.0.0.1:0").await;
     eventually("two nodes do not count", async || {
         let (_, metrics) = get(&url, "/metrics").await;
         let is_so = metrics.contains("quorlock_exporter_unread_nodes 2\n");
@@ -153,8 +156,7 @@ async fn a_list_that_was_not_read_to_the_end_does_not_say_that_there_are_no_lock
     let testbed = Testbed::builder().nodes(3).proxies(true).start().await.unwrap();
     let urls = testbed.urls();
     let mut held = holder(&urls, "nightly").await;
-    let mut exporter = Running::start(with(&urls, &["exporter", "--listen", "127.0.0.1:0"]));
-    let url = exporter.line().await;
+    let (_exporter, url) = exporter(&urls, "127.0.0.1:0").await;
     for node in testbed.nodes() {
         node.proxy().unwrap().delay(Duration::from_millis(450));
     }
@@ -180,9 +182,7 @@ async fn a_list_that_was_not_read_to_the_end_does_not_say_that_there_are_no_lock
 #[tokio::test]
 async fn clients_that_are_silent_do_not_keep_others_out() {
     let testbed = Testbed::start(1).await.unwrap();
-    let arguments = ["exporter", "--listen", "127.0.0.1:0"];
-    let mut exporter = Running::start(with(&testbed.urls(), &arguments));
-    let url = exporter.line().await;
+    let (_exporter, url) = exporter(&testbed.urls(), "127.0.0.1:0").await;
     let mut silent = Vec::new();
     for _ in 0..64 {
         let mut stream = TcpStream::connect(address(&url)).await.unwrap();
@@ -204,9 +204,7 @@ async fn clients_that_are_silent_do_not_keep_others_out() {
 #[tokio::test]
 async fn pages_of_other_sites_are_refused() {
     let testbed = Testbed::start(1).await.unwrap();
-    let arguments = ["exporter", "--listen", "localhost:0"];
-    let mut exporter = Running::start(with(&testbed.urls(), &arguments));
-    let url = exporter.line().await;
+    let (_exporter, url) = exporter(&testbed.urls(), "localhost:0").await;
     let (_, port) = address(&url).rsplit_once(':').unwrap();
     for (host, status) in [
         ("rebound.example", 421),
@@ -222,9 +220,7 @@ async fn pages_of_other_sites_are_refused() {
         assert_eq!(answer.unwrap().0, status, "{host}");
     }
     // Open to other machines, it has any name.
-    let arguments = ["exporter", "--listen", "0.0.0.0:0"];
-    let mut exporter = Running::start(with(&testbed.urls(), &arguments));
-    let url = exporter.line().await;
+    let (_exporter, url) = exporter(&testbed.urls(), "0.0.0.0:0").await;
     let (_, port) = address(&url).rsplit_once(':').unwrap();
     let answer = ask_as(&format!("127.0.0.1:{port}"), "exporter:9654", "GET", "/healthz").await;
     assert_eq!(answer.unwrap().0, 200);

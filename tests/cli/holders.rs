@@ -6,15 +6,8 @@ use quorlock::testbed::Data;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Running, eventually, finish, free, text, with};
+use crate::support::{Running, eventually, finish, free, json, text, with};
 use crate::testbed;
-
-async fn json(urls: &[String], arguments: &[&str]) -> Value {
-    let output = finish(with(urls, &[&["--json"], arguments].concat())).await;
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    serde_json::from_str(&out).unwrap_or_else(|_| panic!("no JSON: {out}{err}"))
-}
 
 /// Starts a run that holds the lock until its input ends.
 fn run(urls: &[String], name: &str, resource: &str) -> Running {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use quorlock::testbed::Testbed;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
@@ -45,6 +46,14 @@ pub(crate) async fn finish(mut command: Command) -> Output {
             .for_each(|line| printed.check_stderr(line));
     }
     output
+}
+
+/// Returns the document that a successful command prints.
+pub(crate) async fn json(urls: &[String], arguments: &[&str]) -> Value {
+    let output = finish(with(urls, &[&["--json"], arguments].concat())).await;
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    serde_json::from_str(&out).unwrap_or_else(|_| panic!("no JSON: {out}{err}"))
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

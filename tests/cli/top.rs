@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, eventually, finish, holder, program, text, with};
+use crate::support::{PATIENCE, eventually, finish, holder, json, program, text, with};
 use crate::terminal::Terminal;
 
 const ROWS: NonZeroU16 = NonZeroU16::new(24).unwrap();
@@ -154,8 +154,7 @@ async fn without_a_terminal_it_prints_once() {
         said.contains("3 of 3 nodes up, 2 needed: quorum\n1 lock held\nnightly: held by "),
         "{said}"
     );
-    let output = finish(with(&urls, &["top", "--json"])).await;
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = json(&urls, &["top"]).await;
     assert_eq!(document["status"]["verdict"], "quorum");
     assert_eq!(document["locks"][0]["resource"], "nightly");
     held.close_input();
@@ -178,8 +177,7 @@ async fn a_long_list_says_that_there_is_more() {
         let set = ["SET", &key, "data", "PX", "100000"];
         testbed.nodes()[0].command(&set).await.unwrap();
     }
-    let output = finish(with(&urls, &["top", "--json"])).await;
-    let document: serde_json::Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let document = json(&urls, &["top"]).await;
     assert_eq!(document["locks"].as_array().unwrap().len(), 200);
     assert_eq!(document["has_more"], true, "{document}");
     assert_eq!(document["held"], 201, "{document}");

@@ -12,6 +12,7 @@ use crate::format::{at, millis, short};
 use crate::nodes::{self, CLEAN_UP, clean_up};
 use crate::report::Report;
 use crate::signals::Signals;
+use crate::variables::{FENCING_TOKEN, HANDLE, RESOURCE};
 use crate::{acquire, locking, out};
 
 pub(crate) async fn acquire(arguments: Acquire, report: &Report) -> Result<End, Failure> {
@@ -94,7 +95,7 @@ fn exported(detached: &DetachedLease) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let token = detached.fencing_token().map(|token| token.to_string());
     format!(
-        "export QUORLOCK_HANDLE={} QUORLOCK_RESOURCE={} QUORLOCK_FENCING_TOKEN={}\n",
+        "export {HANDLE}={} {RESOURCE}={} {FENCING_TOKEN}={}\n",
         quoted(&detached.to_string()),
         quoted(detached.resource()),
         token.unwrap_or_default()

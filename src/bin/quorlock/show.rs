@@ -25,8 +25,7 @@ pub(crate) async fn show(arguments: Show, report: &Report) -> Result<u8, Failure
     let is_known = lock.nodes.iter().filter(knows).count() >= quorum(lock.nodes.len());
     Ok(match lock.status {
         LockStatus::Held => exit::OK,
-        LockStatus::Unknown => exit::NO_QUORUM,
-        _ if is_known => exit::OK,
+        LockStatus::Free | LockStatus::Partial if is_known => exit::OK,
         _ => exit::NO_QUORUM,
     })
 }

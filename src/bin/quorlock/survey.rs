@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use quorlock::node::Fault;
 use quorlock::{CheckUp, Inspection, LockStatus, Redlock, RedlockBuilder};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -33,28 +32,14 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Returns the nodes whose lists of locks do not count, and why.
-    pub(crate) fn unread(&self) -> Vec<(&str, String)> {
-        let why = |line: &Line| match (self.locks.unread.get(&line.node), &line.fault) {
-            (Some(why), _) => Some(format!("not read: {why}")),
-            // A write that fails hides the restart guard.
-            (None, Some(fault)) if nodes::may_have_forgotten(fault) || line.write.is_none() => {
-                Some(format!("may have forgotten locks: {fault}"))
-            }
-            _ => None,
-        };
-        let nodes = self.nodes.iter();
-        nodes.filter_map(|line| Some((&*line.node, why(line)?))).collect()
-    }
-
     /// Returns whether each lock that is held was seen. It is on a quorum of nodes, which shares a node with the quorum that was read.
     pub(crate) fn knows_locks(&self) -> bool {
-        self.nodes.len() - self.unread().len() >= nodes::quorum(self.nodes.len())
+        self.nodes.len() - self.locks.unread.len() >= nodes::quorum(self.nodes.len())
     }
 
     /// Returns how many locks are held, in words.
     pub(crate) fn locks_in_words(&self) -> String {
-        let (nodes, unread) = (self.nodes.len(), self.unread().len());
+        let (nodes, unread) = (self.nodes.len(), self.locks.unread.len());
         let mut words = match (self.knows_locks(), self.locks.held) {
             (true, held) => format!("{} held", counted(held, "lock")),
             (false, 0) => "locks unknown".to_owned(),
@@ -71,7 +56,7 @@ impl Survey {
 
     /// Returns why nodes were not read, in words. Empty if all were.
     pub(crate) fn unread_in_words(&self) -> String {
-        let unread = self.unread().into_iter();
+        let unread = self.locks.unread.iter();
         let words: Vec<String> = unread.map(|(node, why)| format!("{node} {why}")).collect();
         words.join("; ")
     }
@@ -101,8 +86,8 @@ pub(crate) struct Locks {
     pub(crate) oldest: Option<Duration>,
     /// How many locks have a leak of this kind.
     pub(crate) leaks: BTreeMap<&'static str, u64>,
-    /// The nodes that did not list their locks to the end, and why.
-    unread: BTreeMap<String, String>,
+    /// The nodes whose lists do not count, and why.
+    pub(crate) unread: BTreeMap<Arc<str>, String>,
     /// The list was not read to the end in time.
     pub(crate) is_cut: bool,
     /// The first ones that have keys.
@@ -201,18 +186,21 @@ impl Surveyor {
         for (lock, seen_at) in found.shown.iter_mut().zip(&seen_at) {
             pass(lock, seen_at.elapsed());
         }
-        let listed: BTreeSet<&str> = list.listed().map(|node| &**node).collect();
-        let faults: BTreeMap<&str, &Fault> = list.faults().map(|(node, fault)| (&**node, fault)).collect();
-        let nodes = self.redlock.nodes();
-        let unread = nodes
-            .iter()
-            .map(|node| &*node.name)
-            .filter(|node| !listed.contains(node));
-        let why = |node: &str| match faults.get(node) {
-            Some(fault) => nodes::not_listed(fault),
-            None => format!("not to the end within {}", short(LISTING)),
-        };
-        found.unread = unread.map(|node| (node.to_owned(), why(node))).collect();
+        let faults = list.faults();
+        found.unread = faults
+            .map(|(node, fault)| (node.clone(), format!("not read: {}", nodes::not_listed(fault))))
+            .collect();
+        for (node, fault) in nodes::forgetful(&self.redlock) {
+            let why = || format!("may have forgotten locks: {fault}");
+            found.unread.entry(node).or_insert_with(why);
+        }
+        let listed: BTreeSet<&Arc<str>> = list.listed().collect();
+        for node in self.redlock.nodes() {
+            if !listed.contains(&node.name) {
+                let why = || format!("not read: not to the end within {}", short(LISTING));
+                found.unread.entry(node.name).or_insert_with(why);
+            }
+        }
         found
     }
 

@@ -4,6 +4,8 @@
 pub(crate) const RESOURCE: &str = "QUORLOCK_RESOURCE";
 pub(crate) const FENCING_TOKEN: &str = "QUORLOCK_FENCING_TOKEN";
 pub(crate) const PERIOD: &str = "QUORLOCK_PERIOD";
+/// What `quorlock acquire` prints for the steps that follow.
+pub(crate) const HANDLE: &str = "QUORLOCK_HANDLE";
 
 // Options. They are removed from a command's environment, or replaced in it.
 pub(crate) const NODES: &str = "QUORLOCK_NODES";

@@ -9,6 +9,7 @@ use quorlock::DetachedLease;
 use super::times::duration;
 use super::{Existing, Locking, Nodes, OTHER_NODES};
 use crate::exit::{self, Failure};
+use crate::variables::HANDLE;
 
 /// Run a command under a lock
 ///
@@ -104,7 +105,7 @@ pub(crate) struct Release {
 pub(crate) struct Handle {
     /// What `quorlock acquire` has printed. Without it, the variable QUORLOCK_HANDLE is used, which keeps it out of the process
     /// list
-    #[arg(env = "QUORLOCK_HANDLE", hide_env_values = true)]
+    #[arg(env = HANDLE, hide_env_values = true)]
     handle: Option<String>,
     #[command(flatten)]
     pub(crate) existing: Existing,

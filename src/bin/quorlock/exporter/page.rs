@@ -55,11 +55,10 @@ pub(super) fn html(survey: &Survey) -> String {
         true => list(&mut page, &survey.locks_in_words(), locks.iter().map(lock)),
         false => paragraph(&mut page, "Locks", &survey.locks_in_words()),
     }
-    let _ = writeln!(
-        page,
-        "<p><small>{}</small></p>",
-        escaped(&survey.unread_in_words())
-    );
+    if !survey.locks.unread.is_empty() {
+        let unread = escaped(&survey.unread_in_words());
+        let _ = writeln!(page, "<p><small>{unread}</small></p>");
+    }
     if survey.locks.has_more {
         let _ = writeln!(
             page,

@@ -6,7 +6,7 @@ use std::iter;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::status::Line;
-use crate::survey::Survey;
+use crate::survey::{Findings, Survey};
 
 /// The kinds of leaks that are always told, also if there are none.
 const LEAKS: [&str; 3] = ["no_expiry", "wrong_type", "partial"];
@@ -38,35 +38,37 @@ pub(super) fn text(survey: &Survey) -> String {
         of_nodes(|line| Some(line.write?.as_secs_f64())),
     );
     if let Some(findings) = &survey.findings {
-        text.gauge(
-            "doctor_ok",
-            "1 if `quorlock doctor` could look at the nodes.",
-            one(flag(findings.found.is_ok())),
-        );
-        let at = findings.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        text.gauge(
-            "doctor_timestamp_seconds",
-            "When `quorlock doctor` last looked, since 1970.",
-            one(at.as_secs_f64().floor()),
-        );
-    }
-    let found = survey.findings.as_ref().map(|findings| &findings.found);
-    if let Some(Ok(check_up)) = found {
-        let mut findings: BTreeMap<_, u32> = BTreeMap::new();
-        for finding in &check_up.findings {
-            let node = finding.node.as_deref().unwrap_or_default();
-            *findings
-                .entry((node, finding.code, finding.severity.name()))
-                .or_default() += 1;
-        }
-        let findings = findings.into_iter().map(|((node, code, severity), count)| {
-            let labels = vec![("node", node), ("code", code), ("severity", severity)];
-            (labels, f64::from(count))
-        });
-        text.gauge("findings", "Findings of `quorlock doctor`.", findings);
+        of_doctor(&mut text, findings);
     }
     of_locks(&mut text, survey);
     text.0
+}
+
+fn of_doctor(text: &mut Text, findings: &Findings) {
+    text.gauge(
+        "doctor_ok",
+        "1 if `quorlock doctor` could look at the nodes.",
+        one(flag(findings.found.is_ok())),
+    );
+    let at = findings.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    text.gauge(
+        "doctor_timestamp_seconds",
+        "When `quorlock doctor` last looked, since 1970.",
+        one(at.as_secs_f64().floor()),
+    );
+    let Ok(check_up) = &findings.found else { return };
+    let mut counts: BTreeMap<_, u32> = BTreeMap::new();
+    for finding in &check_up.findings {
+        let node = finding.node.as_deref().unwrap_or_default();
+        *counts
+            .entry((node, finding.code, finding.severity.name()))
+            .or_default() += 1;
+    }
+    let counts = counts.into_iter().map(|((node, code, severity), count)| {
+        let labels = vec![("node", node), ("code", code), ("severity", severity)];
+        (labels, f64::from(count))
+    });
+    text.gauge("findings", "Findings of `quorlock doctor`.", counts);
 }
 
 fn of_locks(text: &mut Text, survey: &Survey) {
@@ -74,7 +76,7 @@ fn of_locks(text: &mut Text, survey: &Survey) {
     text.gauge(
         "unread_nodes",
         "Nodes that did not list their locks to the end, or may have forgotten some.",
-        one(survey.unread().len() as f64),
+        one(locks.unread.len() as f64),
     );
     text.gauge(
         "list_is_cut",

@@ -52,7 +52,7 @@ pub(crate) async fn top(arguments: Top, report: &Report) -> Result<End, Failure>
     report.flush();
     let shown = match ratatui::try_init() {
         Ok(terminal) => {
-            // Dropping it prints an error if the cursor cannot be shown. That print panics if the terminal is gone.
+            // A `Terminal` that is dropped prints an error if the cursor cannot be shown, and printing panics if the terminal is gone.
             let mut terminal = ManuallyDrop::new(terminal);
             let shown = show(&mut terminal, &arguments, &mut heard).await;
             let _ = terminal.show_cursor();
@@ -163,9 +163,9 @@ fn make_surveys(surveyor: Arc<Surveyor>, every: Duration) -> Receiver<Arc<Survey
 fn document(survey: &Survey) -> Value {
     let locks: Vec<Value> = survey.locks_now().iter().map(holder::lock_document).collect();
     let known = survey.knows_locks();
-    let unread = survey.unread().into_iter();
+    let unread = survey.locks.unread.iter();
     let unread: Vec<Value> = unread
-        .map(|(node, why)| json!({"node": node, "trouble": why}))
+        .map(|(node, why)| json!({"node": &**node, "trouble": why}))
         .collect();
     json!({
         "status": status::document(&survey.nodes, &Verdict::of(&survey.nodes)),
@@ -178,9 +178,8 @@ fn document(survey: &Survey) -> Value {
 fn text(survey: &Survey) -> String {
     let mut text = status::text(&survey.nodes, &Verdict::of(&survey.nodes));
     let _ = writeln!(text, "{}", survey.locks_in_words());
-    let unread = survey.unread_in_words();
-    if !unread.is_empty() {
-        let _ = writeln!(text, "{unread}");
+    if !survey.locks.unread.is_empty() {
+        let _ = writeln!(text, "{}", survey.unread_in_words());
     }
     text.extend(survey.locks_now().iter().map(locks::line));
     if survey.locks.has_more {

@@ -169,7 +169,7 @@ fn foot_most_rows(size: Size) -> usize {
     usize::from(size.height / 2).max(1)
 }
 
-/// Returns what the last lines say. What matters most comes first.
+/// Returns what the last lines say. The most important words come first: on a small screen, the end is cut off.
 fn foot_words(state: &State) -> String {
     let words = match (&state.message, &state.mode) {
         (Some(message), _) => message.clone(),
