@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::http::{ask, ask_as};
-use crate::support::{PATIENCE, Running, eventually, finish, holder, json, text, with};
+use crate::support::{PATIENCE, Running, eventually, finish, holder, json, program, text, with};
 
 fn address(url: &str) -> &str {
     url.trim_start_matches("http://").trim_end_matches('/')
@@ -198,6 +198,34 @@ async fn clients_that_are_silent_do_not_keep_others_out() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+}
+
+/// More clients than the process may have open files.
+#[tokio::test]
+async fn a_lack_of_open_files_is_told_once_and_its_end_too() {
+    let testbed = Testbed::start(1).await.unwrap();
+    let script = "ulimit -n 40; exec \"$0\" exporter --listen 127.0.0.1:0";
+    let mut command = program("sh", &testbed.urls());
+    command.args(["-c", script, env!("CARGO_BIN_EXE_quorlock")]);
+    let mut exporter = Running::start(command);
+    let url = exporter.line().await;
+    let mut silent = Vec::new();
+    for _ in 0..50 {
+        silent.push(TcpStream::connect(address(&url)).await.unwrap());
+    }
+    let healthy = timeout(PATIENCE, get(&url, "/healthz")).await;
+    assert_eq!(healthy.expect("an answer").0, 200);
+    exporter.signal(Signal::TERM);
+    let (_, said) = exporter.end().await;
+    let told: Vec<bool> = said.lines().filter_map(is_accepting).collect();
+    assert_eq!(told.first(), Some(&false), "{said}");
+    assert!(told.windows(2).all(|pair| pair[0] != pair[1]), "{said}");
+}
+
+fn is_accepting(line: &str) -> Option<bool> {
+    let again = line.contains("connections are accepted again");
+    let is_about_that = again || line.contains("connections are not accepted");
+    is_about_that.then_some(again)
 }
 
 /// As if a page's name had been made to point to this host.

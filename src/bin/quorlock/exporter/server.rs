@@ -35,6 +35,7 @@ const PAGE: &str = "text/html; charset=utf-8";
 /// Runs until dropped. `is_local`: it listens on this host only.
 pub(super) async fn serve(listener: TcpListener, is_local: bool, surveyor: Arc<Surveyor>) {
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut fails = false;
     loop {
         let Ok(permit) = room.clone().acquire_owned().await else {
             return;
@@ -43,11 +44,16 @@ pub(super) async fn serve(listener: TcpListener, is_local: bool, surveyor: Arc<S
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Too many open files, for example: others may be closed soon.
-                tracing::warn!(%error, "a connection was not accepted");
+                if !std::mem::replace(&mut fails, true) {
+                    tracing::warn!(%error, "connections are not accepted");
+                }
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
+        if std::mem::take(&mut fails) {
+            tracing::warn!("connections are accepted again");
+        }
         let surveyor = surveyor.clone();
         tokio::spawn(async move {
             let answering = service_fn(move |request| answer(request, is_local, surveyor.clone()));
